@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -28,6 +29,7 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.node.build import is_symmetric
 from graphzoo.datasets.node.splits import PARTS
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.sampling import partition as partition_nodes
@@ -135,6 +137,11 @@ class NodeDataModule(GraphDataModule):
         module = cls(**settings)
         module.name, module._raw, module.in_memory = graph.name, graph, True
         return module
+
+    @cached_property
+    def is_directed(self) -> bool:
+        """Whether an edge may be stored in one direction alone, as no file or data set by name has it."""
+        return self.in_memory and not is_symmetric(self.graph.edge_index, self.graph.num_nodes)
 
     def setup(self, stage: str | None = None) -> None:
         """Load the graph and its split, once; a fit begins with the features as this graph has them."""

@@ -150,10 +150,11 @@ class KGModel(TrainedModel):
         num_entities = place.knowledge_graph.num_entities
         allowed = torch.ones(num_entities, dtype=torch.bool, device=self.task.device)
         if candidates is not None:
-            if not len(candidates):
+            listed = candidates.tolist() if hasattr(candidates, "tolist") else candidates
+            names = [listed] if isinstance(listed, str) else [str(name) for name in listed]
+            if not names:
                 raise UsageError("candidates is empty; leave it out to consider every entity")
             allowed.zero_()
-            names = [candidates] if isinstance(candidates, str) else map(str, candidates)
             allowed[place.entities.find_all(names)] = True
         batches = batches_of(queries, num_entities, batch_size)
 

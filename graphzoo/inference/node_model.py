@@ -45,8 +45,9 @@ class NodeModel(TrainedModel):
         graph: NodeGraph,
         transform: FeatureTransform,
         class_names: Sequence[str],
+        is_directed: bool = False,
     ) -> None:
-        self.task = task.eval()
+        self.task, self._is_directed = task.eval(), is_directed
         self.transform = transform
         self.class_names = tuple(class_names)
         self._default = _Place(self, graph)
@@ -59,8 +60,12 @@ class NodeModel(TrainedModel):
         refuse_others(data, NodeGraph, "the model labels nodes with features")
         projection = None if run is None else run / "graph" / "projection.npy"
         transform = FeatureTransform.load(described["features"], projection)
-        nodes = stored_node_graph(run) if data is None and run is not None else load_node_source(data)
-        return cls(task, nodes, transform, described["classes"])
+        is_directed = described["data"].get("is_directed", False)  # as it was trained
+        if data is None and run is not None:
+            nodes = stored_node_graph(run)
+        else:
+            nodes = load_node_source(data, directed=is_directed)
+        return cls(task, nodes, transform, described["classes"], is_directed)
 
     @property
     def graph(self) -> NodeGraph:
@@ -132,7 +137,7 @@ class NodeModel(TrainedModel):
     def _place(self, data: NodeGraphSource | None) -> _Place:
         if data is None:
             return self._default
-        graph = load_node_source(data)
+        graph = load_node_source(data, directed=self._is_directed)
         return self._kept((graph.fingerprint, graph.feature_names), lambda: _Place(self, graph))
 
     def _table(self, place: _Place, index: Tensor, *, probabilities: bool, embeddings: bool) -> pd.DataFrame:

@@ -64,7 +64,9 @@ def read_queries(path: Path) -> QueryFile:
                 f"got {len(fields)}{hint}"
             )
         row = dict(zip(columns, fields, strict=False))
-        head, relation, tail = (row.get(name, _UNKNOWN).strip() or _UNKNOWN for name in _COLUMNS)
+        # blanks at the ends may belong to a name; `encode_queries` knows the names
+        given = [row.get(name, _UNKNOWN) for name in _COLUMNS]
+        head, relation, tail = (_UNKNOWN if part.strip() in ("", _UNKNOWN) else part for part in given)
         if relation == _UNKNOWN:
             raise UsageError(
                 f"{path}, line {line}: the relation is missing; only heads and tails can be asked for"
@@ -121,11 +123,16 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
 def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabulary) -> Queries:
     """Ids of all queries; `UsageError` for unknown names, with their lines and the nearest names."""
     problems = UnknownNames(queries.source)
-    entity = problems.encode(entities, queries.entity, queries.line)
-    relation = problems.encode(relations, queries.relation, queries.line)
+    entity = problems.encode(entities, _known_or_stripped(queries.entity, entities), queries.line)
+    relation = problems.encode(relations, _known_or_stripped(queries.relation, relations), queries.line)
     problems.check()
     asks_head = ~torch.tensor(queries.asks_tail, dtype=torch.bool)
     return Queries(entity, relation + asks_head * len(relations))
+
+
+def _known_or_stripped(names: Sequence[str], known: Vocabulary) -> list[str]:
+    """Names as they are in the graph, which keeps the blanks of its files; else without those at the ends."""
+    return [name if known.get(name) is not None else name.strip() for name in names]
 
 
 def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,11 @@ from graphzoo.datasets import (
     node_graph_from_files,
 )
 from graphzoo.datasets.files.cache import find_split
-from graphzoo.datasets.link.edge_list import number_nodes, read_edge_list
+from graphzoo.datasets.files.npz import read_npz
+from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.link.edge_list import headers_read_as_links, number_nodes, read_edge_list
 from graphzoo.datasets.link.pairs import distinct_links
-from graphzoo.datasets.node.arrays import link_parts
+from graphzoo.datasets.node.arrays import LABELS_AND_SPLITS, link_parts, notices_of_edges
 from graphzoo.datasets.node.build import number_names, proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import UsageError
@@ -52,16 +54,20 @@ def stored_node_graph(run: Path) -> NodeGraph:
     )
 
 
-def load_node_source(source: NodeGraphSource) -> NodeGraph:
-    """The graph of a source; see `from_source`."""
+def load_node_source(source: NodeGraphSource, *, directed: bool = False) -> NodeGraph:
+    """The graph of a source; see `from_source`. `directed` is said for files and a `Data` alone."""
     if isinstance(source, NodeGraph):
         return source
+    settings: dict[str, Any] = {"directed": directed, "require_labels": False}
     if _is_pyg(source):
-        return node_graph_from_data(source, name="data", require_labels=False)
+        data: Any = source
+        if not hasattr(data, "node_types"):  # labels are not asked for, whatever they are
+            data = {name: part for name, part in data.to_dict().items() if name not in LABELS_AND_SPLITS}
+        return node_graph_from_data(data, name="data", **settings)
     return from_source(
         source,
         load_node_graph,
-        lambda paths: node_graph_from_files(paths[0] if len(paths) == 1 else paths, require_labels=False),
+        lambda paths: node_graph_from_files(paths[0] if len(paths) == 1 else paths, **settings),
     )
 
 
@@ -90,17 +96,30 @@ def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> Link
         return source
     if _is_pyg(source):
         data: Any = source
-        edge_index, x, names = link_parts(data.to_dict(), "data")
-        names = names or number_names(int(data.num_nodes))
-        return _message_graph("data", names, edge_index.t(), x, directed=directed)
+        return _from_parts({**data.to_dict(), "num_nodes": data.num_nodes}, "data", directed)
 
     def from_files(paths: list[str | PathLike[str]]) -> LinkGraph:
         first = Path(paths[0]) if paths else None
         if first is None or len(paths) > 1 or (first.is_dir() and find_split(first, "edges") is None):
             return link_graph_from_files(paths, directed=directed)
+        if first.suffix == ".npz":
+            content = read_npz(first, LinkGraph)
+            return content if isinstance(content, LinkGraph) else _from_parts(content, str(first), directed)
         return _from_one_list(first, directed=directed)
 
     return from_source(source, load_link_graph, from_files)
+
+
+def _from_parts(content: Mapping[str, Any], origin: str, directed: bool) -> LinkGraph:
+    """The graph of edges, features and names in memory or of an `.npz` file."""
+    edge_index, x, names = link_parts(content, origin)
+    for notice in notices_of_edges(content):
+        warn(f"{origin}: {notice}")
+    if not names:
+        count = content.get("num_nodes")
+        least = int(edge_index.max()) + 1 if edge_index.numel() else 0
+        names = number_names(max(least, 0 if x is None else x.shape[0], 0 if count is None else int(count)))
+    return _message_graph(origin, names, edge_index.t(), x, directed=directed)
 
 
 def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
@@ -109,7 +128,10 @@ def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
     if path.is_dir():
         edges, nodes = find_split(path, "edges") or path, find_split(path, "nodes")
     table = None if nodes is None else read_features(nodes)
-    node_names, pairs = number_nodes({"edges": read_edge_list(edges)}, table and table.names, nodes)
+    listed = read_edge_list(edges)
+    for notice in [*listed.notices, *headers_read_as_links([listed])]:
+        warn(notice)
+    node_names, pairs = number_nodes({"edges": listed}, table and table.names, nodes)
     x, features = (None, ()) if table is None else (table.x, table.feature_names)
     return _message_graph(str(edges), node_names, pairs["edges"], x, features, directed=directed)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from graphzoo.datasets.files.text import is_missing
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.files import write_atomically
 from graphzoo.system.progress import progress
@@ -117,13 +119,20 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str) -> int:
     count = 0
     for number, table in enumerate(tables):
         if kind == "jsonl":
-            if len(table):
-                table.to_json(file, orient="records", lines=True, force_ascii=False, double_precision=9)
+            file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _plain_rows(table))
         else:
             separator = "\t" if kind == "tsv" else ","
             table.to_csv(file, sep=separator, index=False, header=not number, lineterminator="\n")
         count += len(table)
     return count
+
+
+def _plain_rows(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Rows in Python's types, a float32 with no more digits than tell it apart, None for what is missing."""
+    narrow = table.select_dtypes("float32").columns
+    plain = table.astype(dict.fromkeys(narrow, str)).astype(dict.fromkeys(narrow, float))
+    for row in plain.to_dict("records"):
+        yield {str(name): None if is_missing(value) else value for name, value in row.items()}
 
 
 def _write_parquet(tables: Iterable[pd.DataFrame], file: BinaryIO) -> int:

@@ -421,7 +421,7 @@ class NodeClassification(Task):
     # Checkpoints
 
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
-        """Class names, the treatment of the features, and the data's name, fingerprint and split."""
+        """Class names, the treatment of the features, and the data's name, fingerprint, edges and split."""
         return {
             "classes": list(datamodule.graph.class_names),
             "features": datamodule.transform.describe(),
@@ -429,5 +429,6 @@ class NodeClassification(Task):
                 "name": datamodule.graph.name,
                 "fingerprint": datamodule.fingerprint,
                 "split": datamodule.describe_split(),
+                "is_directed": datamodule.is_directed,
             },
         }

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import graphzoo
 from graphzoo.datamodules import LinkDataModule, base
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
-from graphzoo.errors import UsageError
+from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference import link_scoring, trained
 from graphzoo.inference import sources as sources_module
 from graphzoo.metrics import link_figures
@@ -387,6 +387,26 @@ def test_all_links_of_an_own_file_pass_messages(load, tmp_path, encoder):
     found = model.predict("n7", k=40, known="mark", data=tmp_path / "ring")
     pd.testing.assert_frame_equal(found, model.predict("n7", k=40, known="mark", data=graph), atol=1e-6)
     assert set(found.query("known")["partner"]) == {"n5", "n6", "n8", "n9"}
+
+
+def test_a_header_among_links_and_further_columns_are_told(tmp_path):
+    lines = ["user,friend", *(f"n{i},n{(i + 1) % 40}" for i in range(40))]
+    (tmp_path / "edges.csv").write_text("\n".join(f"{line},1" for line in lines) + "\n")
+    with pytest.warns(GraphzooDataWarning) as told:
+        sources_module.load_link_source(tmp_path / "edges.csv")
+    text = " ".join(str(one.message) for one in told)
+    assert "1 further column ignored" in text and "line 1 looks like a header" in text
+
+
+def test_arrays_of_a_file_are_a_graph_as_in_training(load, tmp_path):
+    model = load("galit")
+    listed = np.array(write_ring(tmp_path / "ring", features=True)).T
+    x = pd.read_csv(tmp_path / "ring" / "nodes.csv", index_col=0).to_numpy(np.float32)
+    np.savez(tmp_path / "ring.npz", edge_index=listed, x=x, node_names=[f"n{i}" for i in range(40)])
+    expected = model.predict("n7", data=tmp_path / "ring")
+    assert model.predict("n7", data=tmp_path / "ring.npz").equals(expected)
+    model.graph.save(tmp_path / "own.npz")
+    assert model.predict(3, data=tmp_path / "own.npz").equals(model.predict(3))
 
 
 def test_files_of_three_splits_are_taken_as_they_are(load, tmp_path):

@@ -79,8 +79,11 @@ def test_candidates(umls):
     assert sorted(answers["tail"]) == sorted(names)
     assert answers["probability"].sum() == pytest.approx(1, abs=1e-6)
     assert answers["score"].is_monotonic_decreasing
+    for others in (iter(names), np.array(names)):
+        found = umls.predict(head="steroid", relation="interacts_with", candidates=others)
+        assert found.equals(answers)
     with pytest.raises(ValueError, match="candidates is empty"):
-        umls.predict(head="steroid", relation="interacts_with", candidates=[])
+        umls.predict(head="steroid", relation="interacts_with", candidates=iter([]))
     with pytest.raises(ValueError, match="unknown entity 'viruss'; nearest: 'virus'"):
         umls.predict(head="steroid", relation="interacts_with", candidates=["viruss"])
 

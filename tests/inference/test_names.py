@@ -77,3 +77,13 @@ def test_queries_have_the_headers_of_triples(tmp_path, header):
         [True],
         [2],
     )
+
+
+def test_blanks_at_the_ends_of_a_name_can_be_asked_for(tmp_path):
+    from graphzoo.inference.queries import encode_queries, read_queries
+
+    path = tmp_path / "queries.csv"
+    path.write_text("ann, mother_of, ?\n ann ,likes,?\n")
+    entities = Vocabulary("entity", ["ann", "bob"])
+    queries = encode_queries(read_queries(path), entities, Vocabulary("relation", [" mother_of", "likes"]))
+    assert queries.entity.tolist() == [0, 0] and queries.relation.tolist() == [0, 1]

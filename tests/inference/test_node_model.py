@@ -399,6 +399,24 @@ def test_a_data_object_of_pyg_is_a_graph_to_label(model):
     graph = model.graph
     data = Data(x=graph.x.to_dense(), edge_index=graph.edge_index)
     pd.testing.assert_frame_equal(model.predict(data=data), model.predict(), check_exact=False)
+    for y in (torch.rand(graph.num_nodes), torch.arange(0, 20_000 * graph.num_nodes, 20_000)):
+        labelled = Data(x=data.x, edge_index=data.edge_index, y=y, train_mask=torch.ones(3))
+        assert model.predict(data=labelled).equals(model.predict(data=data)), "labels are not asked for"
     for given, what in ((networkx.path_graph(3), "is a Graph"), ([data], "holds a Data")):
         with pytest.raises(UsageError, match=f"data= {what}, .*\nGive files, .* or a Data object of PyG"):
             model.predict(data=given)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_edges_are_predicted_on_as_they_were_trained_on(tmp_path, directed):
+    """With a direction, or in both."""
+    parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
+    source, target = parts["edge_index"]
+    data = Data(**{**parts, "edge_index": parts["edge_index"][:, source < target]})
+    run, task, module, _ = train(tmp_path / "run", NodeDataModule.from_data(data, directed=directed))
+    model = graphzoo.load(run, data=data)
+    assert model.graph.edge_index.equal(module.graph.edge_index) and module.is_directed == directed
+    assert model.predict().equals(graphzoo.load(run).predict())
+    assert model.predict(data=data).equals(model.predict())
+    np.savez(tmp_path / "graph.npz", x=data.x, edge_index=data.edge_index)
+    assert model.predict(data=tmp_path / "graph.npz").equals(model.predict())

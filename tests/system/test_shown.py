@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -112,6 +113,20 @@ def test_answers(capsys, tmp_path):
     # a file keeps what it was given
     writers.write_tables([table], str(tmp_path / "a.jsonl"))
     assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])["head"] == NASTY
+
+
+def test_small_probabilities_stay_in_every_format(tmp_path):
+    shares = np.array([4.6e-20, 0.1, np.nan], dtype=np.float32)
+    table = pd.DataFrame({"name": ["a", None, "c"], "share": shares, "known": [True, False, True]})
+    for kind in ("csv", "jsonl"):
+        writers.write_tables([table], str(tmp_path / f"a.{kind}"))
+    assert (tmp_path / "a.csv").read_text().splitlines()[1:3] == ["a,4.6e-20,True", ",0.1,False"]
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [list(row.values()) for row in rows] == [
+        ["a", 4.6e-20, True],
+        [None, 0.1, False],
+        ["c", None, True],
+    ]
 
 
 @pytest.mark.fault("a name that a spreadsheet would run as a formula", "--spreadsheet puts a ' before it")

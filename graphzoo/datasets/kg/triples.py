@@ -131,6 +131,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                     notices = (f"{source}: numbers of column {column!r} are read as relations",)
             elif names != ["0", "1", "2"]:
                 notices = (f"{source}: columns {', '.join(names)} are read as head, relation, tail",)
+        notices += ignored_columns(source, [name for i, name in enumerate(names) if i not in order])
         raw = [table.iloc[:, i].tolist() for i in order]
     else:
         # a name is no row, though one of three letters has three parts

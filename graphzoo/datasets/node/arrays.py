@@ -17,15 +17,15 @@ from graphzoo.errors import DataError
 
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
+LABELS_AND_SPLITS = frozenset({"y", *_MASKS, *(f"{name}s" for name in _MASKS)})
 # more numbered classes than this, and than nodes, are ids that somebody took for classes
 _MOST_CLASSES = 10_000
 # what PyG calls values that belong to edges
 _ON_EDGES = {"edge_attr", "edge_weight", "edge_type"}
 # what is read, or says nothing that matters
 _USED = {
-    "x", "y", "edge_index", "edges", "node_names", "class_names", "num_nodes", "name", "batch", "ptr",
-    "num_classes", "num_features", "num_node_features", "pos",
-    *_MASKS, *(f"{name}s" for name in _MASKS),
+    "x", "edge_index", "edges", "node_names", "class_names", "num_nodes", "name", "batch", "ptr",
+    "num_classes", "num_features", "num_node_features", "pos", *LABELS_AND_SPLITS,
 }  # fmt: skip
 _INDICES = {f"{part}_{kind}" for part in ("train", "val", "valid", "test") for kind in ("idx", "index")}
 _INDICES |= {"valid_mask", "valid_masks"}

@@ -59,6 +59,12 @@ class Parsed:
         return graph, [*self.notices, *notices]
 
 
+def is_symmetric(edge_index: Tensor, num_nodes: int) -> bool:
+    """Whether distinct edges [2, E] come in both directions each."""
+    source, target = edge_index
+    return torch.equal(*((a * num_nodes + b).sort().values for a, b in ((source, target), (target, source))))
+
+
 def tidy_edges(edge_index: Tensor, num_nodes: int, *, undirected: bool = True) -> tuple[Tensor, list[str]]:
     """Distinct edges without self-loops, sorted by (source, target); both directions of each if `undirected`.
 

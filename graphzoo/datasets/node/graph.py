@@ -169,6 +169,14 @@ class NodeGraph(StoredGraph):
             )
         if self.node_names and len(self.node_names) != num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names)} node names for {num_nodes} nodes")
+        place = {name: number for number, name in reversed(list(enumerate(self.node_names)))}
+        if len(place) < len(self.node_names):
+            repeated = next(i for i, name in enumerate(self.node_names) if place[name] != i)
+            name = self.node_names[repeated]
+            raise DataError(
+                f"{self.name}: nodes {place[name]} and {repeated} are both called {name!r}\n"
+                "Give each node a name of its own"
+            )
         if self.feature_names and len(self.feature_names) != self.x.size(1):
             raise DataError(
                 f"{self.name}: {len(self.feature_names)} feature names for {self.x.size(1)} features"

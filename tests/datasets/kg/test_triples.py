@@ -133,7 +133,8 @@ def test_tables_of_any_kind_agree():
     expected = rows(triples_from_table(ROWS))
     assert expected == ROWS
     assert rows(triples_from_table(frame)) == expected
-    assert rows(triples_from_table(frame[["tail", "head", "relation"]].assign(weight=1.0))) == expected
+    wide = triples_from_table(frame[["tail", "head", "relation"]].assign(weight=1.0, split="train"))
+    assert rows(wide) == expected and wide.notices == ("triples: columns weight, split are ignored",)
     assert rows(triples_from_table(np.array(ROWS))) == expected
     assert rows(triples_from_table(iter(ROWS))) == expected
     assert rows(triples_from_table(dict.fromkeys(ROWS).keys())) == list(dict.fromkeys(ROWS))

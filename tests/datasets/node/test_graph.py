@@ -61,6 +61,7 @@ def test_facts():
         ({"y": torch.tensor([0, 1, 2, 0])}, "3 classes or labels, class_names has 2"),
         ({"y": torch.zeros(4, 3), "splits": {}}, "3 classes or labels, class_names has 2"),
         ({"node_names": ("a", "b")}, "2 node names for 4 nodes"),
+        ({"node_names": ("a", "b", "c", "b")}, "nodes 1 and 3 are both called 'b'\nGive each"),
         ({"metric": "f1"}, "accuracy, roc_auc"),
         (
             {"splits": {"s": (NodeSplit("s", 0, torch.tensor([9]), torch.tensor([1]), torch.tensor([2])),)}},
