@@ -106,7 +106,10 @@ def ours(kept: str, metric: str, figure: Published | None) -> list[str]:
     if kept.startswith("ablations/"):
         rows = len(list((RESULTS / kept).glob("*/row.json")))
         many = f"{rows} rows" if rows > 1 else "one row"
-        return [f"[{many}](results-ablations.md)", ""]
+        marker = f"<!-- results: {kept} "
+        pages = sorted((ROOT / "docs").glob("results-*.md"))
+        page = next(page for page in pages if marker in page.read_text(encoding="utf-8"))
+        return [f"[{many}]({page.name})", ""]
     if kept.endswith(".csv"):
         return [f"`{kept}`", ""]
     row = read_row(RESULTS / kept / "row.json")
