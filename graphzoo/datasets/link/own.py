@@ -79,7 +79,7 @@ def link_graph_from_files(
         return _parse(files, name, split_index, directed)
 
     listed = [(part, str(file)) for part, file in files.items()]
-    purpose = f"own links 4\n{name}\n{split_index} {directed}\n{listed}"
+    purpose = f"own links 5\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
     drawn_from = f"{purpose}\n{graph.fingerprint}"
     if graph.protocol == "random" and drawn_from not in _told:
