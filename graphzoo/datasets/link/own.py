@@ -89,6 +89,14 @@ def link_graph_from_files(
     return graph
 
 
+def draws_links(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> bool:
+    """Whether `link_graph_from_files` draws anything by its index there: links, or their negatives."""
+    files, _ = _find(path)
+    if _EDGES in files and files[_EDGES].suffix == _ARRAYS:
+        return not isinstance(read_npz(files[_EDGES], LinkGraph), LinkGraph)
+    return _NEGATIVES[0] not in files
+
+
 def link_graph_from_edges(
     edge_index: Tensor,
     x: Tensor | None = None,
