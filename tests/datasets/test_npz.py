@@ -52,6 +52,10 @@ def test_links_may_have_names_and_lone_nodes(tmp_path):
         ),
         ({"edge_index": EDGES.numpy(), "num_nodes": np.array([30.5])}, "one whole number, got 30.5"),
         ({"edge_index": EDGES.numpy(), "num_nodes": np.array("thirty")}, "one whole number, got thirty"),
+        (
+            {"edge_index": EDGES.numpy(), "node_names": np.array([*"aabb", *map(str, range(26))])},
+            "2 names of several nodes, the first 'a'; give every node its own",
+        ),
     ],
 )
 def test_links_that_cannot_be_used_are_refused_by_the_file(tmp_path, arrays, message):
