@@ -54,7 +54,7 @@ def test_links_may_have_names_and_lone_nodes(tmp_path):
         ({"edge_index": EDGES.numpy(), "num_nodes": np.array("thirty")}, "one whole number, got thirty"),
         (
             {"edge_index": EDGES.numpy(), "node_names": np.array([*"aabb", *map(str, range(26))])},
-            "2 names of several nodes, the first 'a'; give every node its own",
+            r"several nodes are called 'a' \(2 such names\); give each a name of its own",
         ),
     ],
 )

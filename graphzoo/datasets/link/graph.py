@@ -166,9 +166,9 @@ class LinkGraph(StoredGraph):
         if self.node_names and len(self.node_names) != self.num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names):,} names for {self.num_nodes:,} nodes")
         if repeated := [name for name, count in Counter(self.node_names).items() if count > 1]:
+            such = counted(len(repeated), "such name")
             raise DataError(
-                f"{self.name}: {counted(len(repeated), 'name')} of several nodes, the first {repeated[0]!r}; "
-                "give every node its own"
+                f"{self.name}: several nodes are called {repeated[0]!r} ({such}); give each a name of its own"
             )
         if self.feature_names and (x is None or len(self.feature_names) != x.size(1)):
             raise DataError(
