@@ -31,6 +31,7 @@ from graphzoo.datasets import (
     link_graph_from_files,
     load_link_graph,
 )
+from graphzoo.datasets.link.own import draws_links
 from graphzoo.datasets.link.table import find_link_source
 from graphzoo.encoders.pyg_form import as_edge_index
 from graphzoo.errors import UsageError, check_range
@@ -61,7 +62,8 @@ class LinkDataModule(GraphDataModule):
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         protocol: How the data are split and evaluated, "original", "heart", ...; None: the data's usual one.
-        split_index: Which of the random splits, where the protocol draws them.
+        split_index: Which of the random splits, where the protocol draws them; of own links, where their
+            split or its negatives are drawn.
         directed: Whether (u, v) and (v, u) are two links, of your own; data sets by name know it themselves.
         batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
             come with them.
@@ -148,6 +150,7 @@ class LinkDataModule(GraphDataModule):
         self.hides_links = True  # from the neighbourhood of a training pair; the task says
         self._graph: LinkGraph | None = None
         self._given: LinkGraph | None = None
+        self._is_drawn = False  # whether the split of the given links is ours
         self._transform: FeatureTransform | None = None
         self._x: Tensor | None = None
         self._edges: dict[bool, Tensor] = {}
@@ -178,7 +181,8 @@ class LinkDataModule(GraphDataModule):
 
         Raises:
             DataError: for links that cannot be used.
-            UsageError: for an adjacency with weights, and what is no edge_index.
+            UsageError: for an adjacency with weights, what is no edge_index, and a split_index of a
+                `LinkGraph`.
         """
         module = cls(**settings)
         graph = edge_index
@@ -194,7 +198,8 @@ class LinkDataModule(GraphDataModule):
                 directed=directed,
             )
         module._given, module.name, module.directed = graph, graph.name, graph.is_directed
-        module.in_memory = True
+        module.in_memory, module._is_drawn = True, graph is not edge_index
+        module._check_drawn(graph)
         return module
 
     def setup(self, stage: str | None = None) -> None:
@@ -216,7 +221,9 @@ class LinkDataModule(GraphDataModule):
         if self._graph is not None or self._given is not None:
             return loaded(self._graph or self._given)
         if self.path is not None:
-            return link_graph_from_files(self.path, split_index=self.split_index, directed=self.directed)
+            graph = link_graph_from_files(self.path, split_index=self.split_index, directed=self.directed)
+            self._check_drawn(graph)
+            return graph
         return load_link_graph(
             self.name, protocol=self.protocol, split_index=self.split_index, root=self.root, download=download
         )
@@ -224,10 +231,20 @@ class LinkDataModule(GraphDataModule):
     @property
     def num_splits(self) -> int | None:
         """How many splits there are; None where something is drawn by the index."""
-        if self.path is not None or self._given is not None:
-            return None
+        if self._given is not None:
+            return None if self._is_drawn else 1
+        if self.path is not None:
+            return None if draws_links(self.path) else 1
         source = find_link_source(self.name)
         return None if source.is_drawn(source.protocol(self.protocol)) else 1
+
+    def _check_drawn(self, graph: LinkGraph) -> None:
+        """Refuse an index of own links by which nothing was drawn."""
+        if self.split_index and self.num_splits == 1:
+            raise UsageError(
+                f"{graph.name} has one split, 0: there is no split_index {self.split_index}\n"
+                "Give split_index 0, or links without a split or without its negatives, which are drawn then"
+            )
 
     @property
     def graph(self) -> LinkGraph:

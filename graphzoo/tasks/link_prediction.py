@@ -488,9 +488,13 @@ class LinkPrediction(Task):
         split, here = trained["data"]["split"], datamodule.describe_split()
         same = datamodule.graph.name == trained["data"]["name"] and datamodule.is_named
         if (same or here["links"] == split["links"]) and here["fingerprint"] != split["fingerprint"]:
+            protocol, index = (split[key] == here[key] for key in ("name", "index"))
+            remedy = f"--data.split_index {split['index']}"
+            if datamodule.is_named and not (protocol and index):
+                remedy += f" --data.protocol {split['name']}"
+            elif index or not protocol:  # of these files none is that split
+                remedy = "the files that it was trained on"
             raise UsageError(
                 f"the checkpoint was trained on split {split['name']} {split['index']} of these links; those "
-                "of another split may be among its training links\n"
-                f"Give --data.split_index {split['index']}"
-                + (f" --data.protocol {split['name']}" if datamodule.is_named else "")
+                f"of another split may be among its training links\nGive {remedy}"
             )

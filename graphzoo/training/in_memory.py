@@ -23,7 +23,9 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.graph import parts_of
+from graphzoo.datasets.link.edge_list import node_order
 from graphzoo.datasets.node.arrays import notices_of_edges
+from graphzoo.datasets.node.build import proper_names
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
@@ -121,10 +123,10 @@ def _named_links(pairs: Any) -> GivenData:
     named = pairs_from_table(pairs)
     for notice in named.notices:
         warn(notice)
-    names = list(dict.fromkeys(end for pair in zip(named.source, named.target, strict=True) for end in pair))
+    names = node_order({*named.source, *named.target})
     number = {name: position for position, name in enumerate(names)}
     edges = np.array([[number[end] for end in ends] for ends in (named.source, named.target)], dtype=np.int64)
-    return _links({"edge_index": edges, "node_names": np.array(names)})
+    return _links({"edge_index": edges} | _node_names(names))
 
 
 def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
@@ -178,20 +180,21 @@ def _pyg(data: Any, encoder: str) -> GivenData:
 
 def _networkx(graph: Any, encoder: str) -> GivenData:
     """Labels under "y" or "label", features "x" (or every other number), splits under "split"."""
-    nodes = list(graph.nodes)
-    if not nodes:
-        raise UsageError("the networkx graph has no nodes")
-    number = {node: position for position, node in enumerate(nodes)}
-    edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
-    arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(nodes))}
-    if nodes != list(range(len(nodes))):
-        arrays["node_names"] = np.array(_names(nodes))
     about = dict(graph.nodes(data=True))
-    if (x := _features(about)) is not None:
-        arrays["x"] = x
+    if not about:
+        raise UsageError("the networkx graph has no nodes")
     key = _attribute(about, *_LABELS)
     attributes = {name for each in about.values() for name in each}
-    if not _learns_labels(encoder, key is not None, "y or label", attributes):
+    learns_labels = _learns_labels(encoder, key is not None, "y or label", attributes)
+    named = _names(about)
+    names = list(named) if learns_labels else node_order(named)  # as a table of nodes, or a file of links
+    about = {named[name]: about[named[name]] for name in names}
+    number = {node: position for position, node in enumerate(about)}
+    edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
+    arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(names))} | _node_names(names)
+    if (x := _features(about)) is not None:
+        arrays["x"] = x
+    if not learns_labels:
         return _links(arrays, is_directed=graph.is_directed())
     if "x" not in arrays:
         raise UsageError(
@@ -207,8 +210,13 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
 
 
-def _names(nodes: Sequence[Any]) -> list[str]:
-    """Names of the nodes of a networkx graph, which are those of one node each."""
+def _node_names(names: Sequence[str]) -> _Arrays:
+    """The array of the names of nodes, where they are more than the nodes' numbers."""
+    return {"node_names": np.array(names)} if proper_names(names) else {}
+
+
+def _names(nodes: Iterable[Any]) -> dict[str, Any]:
+    """The nodes of a networkx graph by their names, which are those of one node each."""
     named: dict[str, Any] = {}
     for node in nodes:
         if (name := str(node)) in named:
@@ -217,7 +225,7 @@ def _names(nodes: Sequence[Any]) -> list[str]:
                 "Rename one of them: networkx.relabel_nodes(graph, {...})"
             )
         named[name] = node
-    return list(named)
+    return named
 
 
 def _attribute(about: _Attributes, *wanted: str) -> str | None:

@@ -384,10 +384,13 @@ def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypat
             cli(*words[:4], *fine, f"--out=fine-{len(fine)}", "--debug")
 
 
-def test_splits_of_links_are_known_by_their_protocol(cli):
+def test_splits_of_links_are_known_by_their_protocol_or_their_files(cli, links):
     words = ["reproduce", "heuristic.cn", "cora-link", "--data.protocol=original", "--splits=1"]
     refused = cli(*words)
     assert refused.status == 2 and "cora-link has one split, 0: there is no split 1" in refused.err
+    own = cli("reproduce", "heuristic.cn", "links", f"--data.path={links}", "--splits=0-1")
+    assert own.status == 2 and "links has one split, 0: there is no split 1" in own.err, own.err
+    assert not Path("runs").exists()
 
 
 def test_reproduce_averages_over_splits(cli, results, tiny_nodes, monkeypatch):

@@ -35,8 +35,9 @@ def test_links_may_have_names_and_lone_nodes(tmp_path):
     names = np.array([f"n{number}" for number in range(32)])
     np.savez(tmp_path / "named.npz", edge_index=EDGES.numpy(), node_names=names)
     assert link_graph_from_files(tmp_path / "named.npz").node_names[31] == "n31"
-    np.savez(tmp_path / "counted.npz", edge_index=EDGES.numpy(), num_nodes=np.array(40))
-    assert link_graph_from_files(tmp_path / "counted.npz").num_nodes == 40
+    for count in (np.array(40), np.array([40]), np.array([[40.0]])):
+        np.savez(tmp_path / "counted.npz", edge_index=EDGES.numpy(), num_nodes=count)
+        assert link_graph_from_files(tmp_path / "counted.npz").num_nodes == 40
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,16 @@ def test_links_may_have_names_and_lone_nodes(tmp_path):
         ({"x": np.ones((3, 2))}, "no edge_index; it holds x"),
         ({"edge_index": EDGES.numpy().T}, r"edge_index must be .* \[2, edges\].*transpose it"),
         ({"edge_index": EDGES.numpy(), "x": np.ones((3, 2))}, "there are 3"),
+        (
+            {"edge_index": EDGES.numpy(), "num_nodes": np.array([30, 30])},
+            r"one whole number, got int64 \[2\]",
+        ),
+        ({"edge_index": EDGES.numpy(), "num_nodes": np.array([30.5])}, "one whole number, got 30.5"),
+        ({"edge_index": EDGES.numpy(), "num_nodes": np.array("thirty")}, "one whole number, got thirty"),
+        (
+            {"edge_index": EDGES.numpy(), "node_names": np.array([*"aabb", *map(str, range(26))])},
+            r"several nodes are called 'a' \(2 such names\); give each a name of its own",
+        ),
     ],
 )
 def test_links_that_cannot_be_used_are_refused_by_the_file(tmp_path, arrays, message):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from helpers.link_graphs import NODES, make_link_graph
@@ -174,6 +175,15 @@ def test_another_split_of_the_same_own_links_is_refused(tmp_path):
     Trainer(**QUIET).test(again, datamodule=first, **arguments)
     with pytest.raises(UsageError, match="may be among its training links\\nGive --data.split_index 0"):
         Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=second, **arguments)
+    # no split_index gives what files of another split hold, or the same with other features
+    for part, pairs in zip(("train", "valid", "test"), links.split([len(links) - 40, 20, 20]), strict=True):
+        (tmp_path / f"{part}.csv").write_text("".join(f"{u},{v}\n" for u, v in pairs.tolist()))
+    np.savez(tmp_path / "featured.npz", edge_index=links.t().numpy(), x=np.ones((graph.num_nodes, 2)))
+    files = [str(tmp_path / f"{part}.csv") for part in ("train", "valid", "test")]
+    for other in (files, str(tmp_path / "featured.npz")):
+        with pytest.raises(UsageError, match="links\nGive the files that it was trained on$"):
+            given = LinkDataModule(path=other)
+            Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=given, **arguments)
 
 
 @pytest.mark.parametrize("encoder", ["galit", "knowformer"])

@@ -15,6 +15,7 @@ from graphzoo.datasets import (
     from_files,
     from_triples,
     link_graph_from_edges,
+    link_graph_from_files,
     load_knowledge_graph,
 )
 from graphzoo.encoders import GALiT
@@ -241,6 +242,33 @@ def written(given, tmp_path):
     given.write(tmp_path / "data.npz")
     with np.load(tmp_path / "data.npz") as arrays:
         return dict(arrays)
+
+
+@pytest.mark.parametrize("name", ["p{}", "{}", "1{}"])
+@pytest.mark.parametrize("form", [list, pd.DataFrame, networkx.Graph])
+def test_links_in_memory_are_split_as_those_of_a_file_in_any_order(form, name, tmp_path):
+    rows = [tuple(name.format(node) for node in pair) for pair in make_link_graph().train.tolist()]
+    (tmp_path / "rows.csv").write_text("".join(f"{u},{v}\n" for u, v in rows))
+    from_file = link_graph_from_files(tmp_path / "rows.csv")
+    for given in (rows, [rows[i] for i in torch.randperm(len(rows)).tolist()]):
+        given_data(form(given), "pair").write(tmp_path / "given.npz")
+        graph = link_graph_from_files(tmp_path / "given.npz")
+        assert graph.fingerprint == from_file.fingerprint and graph.node_names == from_file.node_names
+
+
+def test_features_stay_with_their_nodes_of_networkx(tmp_path):
+    graph = networkx.Graph((f"n{u}", f"n{v}") for u, v in make_link_graph().train.flip(0).tolist())
+    for node, about in graph.nodes(data=True):
+        about |= {"age": float(node[1:]), "label": "ab"[int(node[1:]) % 2]}
+    given_data(graph, "pair").write(tmp_path / "links.npz")
+    links = link_graph_from_files(tmp_path / "links.npz")
+    assert [f"n{age:.0f}" for age in links.x[:, 0]] == list(links.node_names) == sorted(graph)
+    given_data(graph, "node").write(tmp_path / "nodes.npz")
+    labelled = NodeGraph.load(tmp_path / "nodes.npz")  # a table's nodes have the table's order
+    assert [f"n{age:.0f}" for age in labelled.x[:, 0]] == list(labelled.node_names) == list(graph)
+    assert [labelled.class_names[y] for y in labelled.y] == [
+        each["label"] for _, each in graph.nodes(data=True)
+    ]
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -141,13 +141,13 @@ def number_nodes(
     """Names of the nodes in the order of their numbers, and the pairs [n, 2] of every part.
 
     The order is that of `names` in the table `nodes`, which no link may leave. Without a table the nodes are
-    those that have a link: whole numbers by value, others by code points.
+    those that have a link, in their `node_order`.
     """
     mentioned = set().union(
         *(column.names for part in lists.values() for column in (part.source, part.target))
     )
     if names is None:
-        names = _ordered(mentioned)
+        names = node_order(mentioned)
     numbers = {name: number for number, name in enumerate(names)}
     if unknown := mentioned.difference(numbers):
         raise _unknown(lists, unknown, names, nodes)
@@ -158,7 +158,12 @@ def number_nodes(
     return tuple(names), pairs
 
 
-def _ordered(names: set[str]) -> list[str]:
+def node_order(names: Collection[str]) -> list[str]:
+    """Distinct names of nodes in the order of their numbers: whole numbers by value, others by code points.
+
+    >>> node_order({"10", "9"}), node_order({"b", "10", "9"})
+    (['9', '10'], ['10', '9', 'b'])
+    """
     if all(name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") for name in names):
         return sorted(names, key=int)
     return sorted(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -16,6 +17,7 @@ from graphzoo.datasets.link.pairs import check_pairs, in_keys, pair_keys
 from graphzoo.datasets.node.build import tidy_edges
 from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, unpack_features
 from graphzoo.errors import DataError, UsageError
+from graphzoo.system.units import counted
 
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
@@ -78,7 +80,7 @@ class LinkGraph(StoredGraph):
         test: What is evaluated once.
         x: Features [N, F], float32, dense or sparse CSR; None without any.
         is_directed: Whether (u, v) and (v, u) are two links.
-        node_names: Names of the nodes; empty: the numbers 0..N-1.
+        node_names: Names of the nodes, all different; empty: the numbers 0..N-1.
         metric: The data's metric: "mrr", "hits@20", "hits@50", "hits@100" or "auroc".
         protocol: How links were split and negatives chosen ("original", "heart", "ogb", ...).
         valid_edges_at_test: Whether messages also pass along the validation links while testing, as the rules
@@ -163,6 +165,11 @@ class LinkGraph(StoredGraph):
             )
         if self.node_names and len(self.node_names) != self.num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names):,} names for {self.num_nodes:,} nodes")
+        if repeated := [name for name, count in Counter(self.node_names).items() if count > 1]:
+            such = counted(len(repeated), "such name")
+            raise DataError(
+                f"{self.name}: several nodes are called {repeated[0]!r} ({such}); give each a name of its own"
+            )
         if self.feature_names and (x is None or len(self.feature_names) != x.size(1)):
             raise DataError(
                 f"{self.name}: {len(self.feature_names)} feature names for "

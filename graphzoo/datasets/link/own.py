@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ def link_graph_from_files(
         return _parse(files, name, split_index, directed)
 
     listed = [(part, str(file)) for part, file in files.items()]
-    purpose = f"own links 4\n{name}\n{split_index} {directed}\n{listed}"
+    purpose = f"own links 5\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
     drawn_from = f"{purpose}\n{graph.fingerprint}"
     if graph.protocol == "random" and drawn_from not in _told:
@@ -87,6 +88,14 @@ def link_graph_from_files(
         sizes = ", ".join(f"{split} {graph.positive(split).size(0):,}" for split in SPLITS)
         _log.warning("%s: random split %d of the links: %s", name, split_index, sizes)
     return graph
+
+
+def draws_links(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> bool:
+    """Whether `link_graph_from_files` draws anything by its index there: links, or their negatives."""
+    files, _ = _find(path)
+    if _EDGES in files and files[_EDGES].suffix == _ARRAYS:
+        return not isinstance(read_npz(files[_EDGES], LinkGraph), LinkGraph)
+    return _NEGATIVES[0] not in files
 
 
 def link_graph_from_edges(
@@ -220,9 +229,8 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
         return content, []
     source = str(path)
     edge_index, x, names = link_parts(content, source)
-    count = content.get("num_nodes")
-    num_nodes = len(names) or (None if count is None else int(count))
     try:
+        num_nodes = len(names) or _whole_number(content.get("num_nodes"), "num_nodes")
         graph = link_graph_from_edges(
             edge_index, x, num_nodes=num_nodes, name=name, split_index=split_index, directed=directed
         )
@@ -230,6 +238,17 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
         return replace(graph, node_names=names, fingerprint=""), notices
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
+
+
+def _whole_number(value: Any, what: str) -> int | None:
+    """The one number in an array of any shape."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "iuf" or array.item() % 1:
+        shown = array.item() if array.size == 1 else f"{array.dtype} {list(array.shape)}"
+        raise DataError(f"{what} must be one whole number, got {shown}")
+    return int(array.item())
 
 
 def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tuple[Tensor, list[str]]:

@@ -24,7 +24,8 @@ def draw_link_split(
     """Draw all links, [n, 2], into 85/5/10 for training, validation and test, with as many random pairs.
 
     The pairs are not links of any part, all different, and lists are oriented alike, so that the order of a
-    pair's ends tells nothing: an undirected one has the lower number first.
+    pair's ends tells nothing: an undirected one has the lower number first. The links are different ones, and
+    their order does not matter.
 
     Raises:
         ValueError: for an index below 0.
@@ -45,8 +46,8 @@ def draw_link_split(
     negative = draw_non_links(keys, num_nodes, num_valid + num_test, index, is_directed=is_directed)
     valid, test, train = torch.split(order, [num_valid, num_test, total - num_valid - num_test])
     return (
-        # in the order of the source, whatever was drawn
-        links[train.sort().values],
+        # by their numbers, in whatever order they came
+        links[train[keys[train].argsort()]],
         LinkSplit(links[valid], negative[:num_valid]),
         LinkSplit(links[test], negative[num_valid:]),
     )
