@@ -120,6 +120,20 @@ def test_contradicting_settings_stop_a_resume(trained, cli):
         assert result.status == 2 and "cannot change while a run is resumed" in result.err
 
 
+def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cli, results):
+    """Trap: the run is filed, and averaged, under settings that its first epochs never had."""
+    shutil.copytree(trained, "run")
+    more = ["--trainer.max_epochs=3", "--trainer.gradient_clip_val=0.001"]
+    refused = cli("fit", "run", *more)
+    assert refused.status == 2 and "--trainer.gradient_clip_val: 0 there, 0.001 here" in refused.err
+    refused = cli(
+        "fit", "run", "--optimizer=SGD", "--optimizer.lr=0.1", "--override", "--trainer.max_epochs=3"
+    )
+    assert refused.status == 2 and "--optimizer: none there, torch.optim.SGD here" in refused.err
+    assert cli("fit", "run", *more, "--override").status == 0
+    assert results("run")["resumed"] == "with other settings after epoch 2"
+
+
 def test_override_really_changes_the_learning_rate(trained, cli):
     shutil.copytree(trained, "run")
     done = cli(
