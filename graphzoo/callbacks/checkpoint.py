@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -9,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -327,8 +328,32 @@ class LastCheckpoint(Checkpoint):
             if isinstance(callback, BestCheckpoint):
                 callback.flush(trainer)  # what this checkpoint calls the best has to be there
         check_saved_weights(trainer)
-        trainer.save_checkpoint(self.path, weights_only=False)
+        with _stepped_plateaus(trainer):
+            trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
+
+
+@contextlib.contextmanager
+def _stepped_plateaus(trainer: Trainer) -> Iterator[None]:
+    """With each `ReduceLROnPlateau` as it is about to be: Lightning lets it step after the save."""
+    loop = trainer.fit_loop.epoch_loop
+    plateaus = [config.scheduler for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
+    if not plateaus:
+        yield
+        return
+    states = copy.deepcopy([plateau.state_dict() for plateau in plateaus])
+    rates = [[group["lr"] for group in plateau.optimizer.param_groups] for plateau in plateaus]
+    progress = copy.deepcopy(loop.scheduler_progress.state_dict())
+    interval = "epoch" if loop._num_ready_batches_reached() else "step"
+    loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
+    try:
+        yield
+    finally:
+        loop.scheduler_progress.load_state_dict(progress)
+        for plateau, state, lrs in zip(plateaus, states, rates, strict=True):
+            plateau.load_state_dict(state)
+            for group, rate in zip(plateau.optimizer.param_groups, lrs, strict=True):
+                group["lr"] = rate
 
 
 def _read(path: str) -> dict[str, Any]:

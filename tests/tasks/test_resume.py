@@ -16,6 +16,7 @@ from helpers.resume_cases import (
     Killed,
     difference,
     exists,
+    knowformer,
     rows,
     state_of,
     table,
@@ -23,8 +24,10 @@ from helpers.resume_cases import (
 )
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Timer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from graphzoo.errors import UsageError
+from graphzoo.tasks import KGCompletion
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,40 @@ def test_more_steps_than_so_far_go_on_where_the_last_one_was(steps, tmp_path):
     assert begun + again == batches, "order and content of the batches"
     assert difference(state_of(tmp_path / "whole" / "checkpoints" / "last.ckpt"), state_of(last)) == ""
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+
+
+def falling(interval):
+    """A task whose rate falls with every step of the schedule after the first."""
+
+    class Falling(KGCompletion):
+        def configure_optimizers(self):
+            optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+            plateau = ReduceLROnPlateau(
+                optimizer, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs"
+            )
+            monitor = {"epoch": "val/mrr", "step": "train/loss"}[interval]
+            config = {"scheduler": plateau, "monitor": monitor, "interval": interval}
+            return {"optimizer": optimizer, "lr_scheduler": config}
+
+    return dataclasses.replace(CASES["kg-completion, KnowFormer"], task=lambda: Falling(knowformer))
+
+
+@pytest.mark.fault(
+    "a run with `ReduceLROnPlateau` is stopped or killed, and resumed",
+    "the scheduler takes as many steps as without the stop",
+)
+@pytest.mark.parametrize(("interval", "stop"), [("epoch", (2, 0)), ("step", (1, 4))])
+def test_plateaus_miss_no_step(interval, stop, tmp_path):
+    case = falling(interval)
+    stops = {"stop": (*stop, "on_train_batch_start")}
+    train(case, tmp_path / "whole", more=[Killed(tmp_path / "whole", stops)])
+    left = tmp_path / "stop" / "checkpoints" / "last.ckpt"
+    train(case, tmp_path / "stop", resume=left, seed=99)
+    whole = state_of(tmp_path / "whole" / "checkpoints" / "last.ckpt")
+    steps = whole["lr_schedulers"][0]["last_epoch"]
+    assert steps == {"epoch": 3, "step": 12}[interval], "with the last step, too"
+    assert whole["optimizer_states"][0]["param_groups"][0]["lr"] == 0.01 * 0.5 ** (steps - 1)
+    assert difference(whole, state_of(left)) == ""
 
 
 def test_the_page_says_what_is_tried():

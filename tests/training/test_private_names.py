@@ -32,6 +32,7 @@ USED = {
         (ModelCheckpoint, "_save_checkpoint"),
         (_FitLoop, "_iteration_based_training"),
         (_TrainingEpochLoop, "_num_ready_batches_reached"),
+        (_TrainingEpochLoop, "update_lr_schedulers"),
     ],
     "system/processes.py": [(torch.distributed.distributed_c10d, "_abort_process_group")],
     "training/unchanged.py": [(_common, "get_parsing_setting")],
