@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -9,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -148,10 +149,14 @@ class BestCheckpoint(ModelCheckpoint):
         """Restore the best score, and no path: the file is this run's own, wherever the run lies today.
 
         Where that is not there, the best of the epochs to come is kept; also where a process that was killed
-        wrote it after the checkpoint: the score is that of an earlier file.
+        wrote it after the checkpoint: the score is that of an earlier file. Where training stops inside an
+        epoch, it may be validated after it was saved, so the file's own score counts.
         """
         here, score = os.path.join(str(self.dirpath), "best.ckpt"), state_dict.get("best_model_score")
-        if score is None or not os.path.isfile(here) or _step_of(here) > self._resumed_step:
+        if not os.path.isfile(here) or (found := _read(here)).get("global_step", -1) > self._resumed_step:
+            return
+        score = found.get("callbacks", {}).get(self.state_key, state_dict).get("best_model_score", score)
+        if score is None:
             return
         self.best_model_path = self.kth_best_model_path = here
         self.best_model_score = self.kth_value = score
@@ -170,6 +175,9 @@ class LastCheckpoint(Checkpoint):
     upon a step, it is written after that. It is not written when something fails: no run can resume from the
     middle of a step; nor with weights that are NaN or infinite.
 
+    Training that ends inside an epoch, by `max_steps`, `max_time` or `should_stop`, ends between two steps,
+    too, and a run that is resumed goes on there.
+
     SIGINT and SIGTERM are answered by saving at the next such place and raising `Interrupted`. A second one
     ends the run at once, and so does one before the end of the first step, where there is nothing to save;
     of several processes that train together all finish that step.
@@ -187,13 +195,22 @@ class LastCheckpoint(Checkpoint):
         self.path = Path(directory) / "last.ckpt"
         self.minutes, self.seconds = minutes, seconds
         self._signum: int | None = None
-        self._stopping = self._postponed = self._has_saved = False
+        self._stopping = self._postponed = self._has_saved = self._stops_later = False
         self._has_stepped = self._at_once = False
         self._saved_at = time.monotonic()
         self._handlers: dict[int, Any] = {}
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         use_checkpoint_file(trainer)
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Let a run that is limited by steps begin a new epoch where one was over, as others do.
+
+        Lightning would go through the end of that epoch again, and leave out the batches of the next one.
+        """
+        trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen for signals, in the place of Lightning, which would stop in the middle of a validation."""
@@ -206,7 +223,7 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen where there was no check before training, too."""
-        self._saved_at, self._has_stepped = time.monotonic(), False
+        self._saved_at, self._has_stepped, self._stops_later = time.monotonic(), False, False
         self.on_sanity_check_start(trainer, pl_module)
         if trainer.received_sigterm:
             self._note(signal.SIGTERM, None)
@@ -231,6 +248,7 @@ class LastCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._has_stepped = self._has_stepped or not trainer.fit_loop._should_accumulate()
+        self._finish_step(trainer)
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation
         if _validates_after(trainer, batch_idx):
@@ -240,17 +258,29 @@ class LastCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save after a validation inside an epoch, when it is time."""
+        if not trainer.sanity_checking:
+            self._finish_step(trainer)
         if self._postponed:
             self._postponed = False
             self._save_now_and_then(trainer)
 
+    def _finish_step(self, trainer: Trainer) -> None:
+        """Let training that is told to stop inside a step stop at its end."""
+        if not trainer.fit_loop._should_accumulate():
+            trainer.should_stop = trainer.should_stop or self._stops_later
+            self._stops_later = False
+        elif trainer.should_stop and trainer.fit_loop._can_stop_early:
+            trainer.should_stop, self._stops_later = False, True
+
     def _save_now_and_then(self, trainer: Trainer) -> None:
         # The clock of the first process counts. One small reduction per step serves clock and signals.
         due = trainer.is_global_zero and time.monotonic() - self._saved_at > 60 * self.minutes
-        self._save_when(due, trainer)
+        self._save_when(due or _stops(trainer), trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save after the last epoch, and after others when it is time."""
+        if not trainer.fit_loop.epoch_loop._num_ready_batches_reached():
+            return  # training stops inside it: saved after its last step, it would seem to be over here
         waited = time.monotonic() - self._saved_at > self.seconds or not self._has_saved
         self._save_when((trainer.is_global_zero and waited) or is_last_epoch(trainer), trainer)
 
@@ -298,25 +328,57 @@ class LastCheckpoint(Checkpoint):
             if isinstance(callback, BestCheckpoint):
                 callback.flush(trainer)  # what this checkpoint calls the best has to be there
         check_saved_weights(trainer)
-        trainer.save_checkpoint(self.path, weights_only=False)
+        with _stepped_plateaus(trainer):
+            trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
 
 
-def _step_of(path: str) -> float:
-    """The optimiser's step at which a checkpoint was written; infinite for a file that cannot be read."""
+@contextlib.contextmanager
+def _stepped_plateaus(trainer: Trainer) -> Iterator[None]:
+    """With each `ReduceLROnPlateau` as it is about to be: Lightning lets it step after the save."""
+    loop = trainer.fit_loop.epoch_loop
+    plateaus = [config.scheduler for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
+    if not plateaus:
+        yield
+        return
+    states = copy.deepcopy([plateau.state_dict() for plateau in plateaus])
+    rates = [[group["lr"] for group in plateau.optimizer.param_groups] for plateau in plateaus]
+    progress = copy.deepcopy(loop.scheduler_progress.state_dict())
+    interval = "epoch" if loop._num_ready_batches_reached() else "step"
+    loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
     try:
-        return float(read_checkpoint(Path(path)).get("global_step", -1))
+        yield
+    finally:
+        loop.scheduler_progress.load_state_dict(progress)
+        for plateau, state, lrs in zip(plateaus, states, rates, strict=True):
+            plateau.load_state_dict(state)
+            for group, rate in zip(plateau.optimizer.param_groups, lrs, strict=True):
+                group["lr"] = rate
+
+
+def _read(path: str) -> dict[str, Any]:
+    """A checkpoint; of a file that cannot be read, a step after all others, as if it were not there."""
+    try:
+        return read_checkpoint(Path(path))
     except UsageError as error:
         log.warning("%s", error)
-        return math.inf  # as if it were not there
+        return {"global_step": math.inf}
 
 
 def is_last_epoch(trainer: Trainer) -> bool:
     """Whether the epoch that ends now is the run's last."""
-    stop = trainer.max_steps not in (None, -1) and trainer.global_step >= trainer.max_steps
     epochs = trainer.max_epochs
     last = epochs is not None and 0 <= epochs <= trainer.current_epoch + 1
-    return bool(trainer.should_stop or stop or last)
+    return bool(trainer.should_stop or _has_all_steps(trainer) or last)
+
+
+def _has_all_steps(trainer: Trainer) -> bool:
+    return 0 <= trainer.max_steps <= trainer.global_step
+
+
+def _stops(trainer: Trainer) -> bool:
+    """Whether training ends after the present step, wherever in an epoch that is."""
+    return _has_all_steps(trainer) or bool(trainer.should_stop and trainer.fit_loop._can_stop_early)
 
 
 def _validates_after(trainer: Trainer, batch_idx: int) -> bool:

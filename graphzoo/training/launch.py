@@ -193,6 +193,8 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     kept, dropped = plain_settings(settings, str(config), fit=state.plan.command == "fit")
     if dropped:
         tell(f"graphzoo: without --trust {config} does not set {', '.join(dropped)}\n")
+    names = [name.removeprefix("trainer.") for name in dropped]
+    state.left_out = {name: settings["trainer"][name] for name in names}
     path = scratch / "config.yaml"
     path.write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
     state.arguments[state.arguments.index(str(config))] = str(path)

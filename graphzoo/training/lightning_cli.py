@@ -168,7 +168,7 @@ class GraphzooCLI(LightningCLI):
         parser.dump_header = _header(self.state)
         saved = self.config[self.plan.command].clone()
         saved["ckpt_path"] = None
-        self._config_text = parser.dump(saved, skip_unset=False, skip_validation=True)
+        self._config_text = self._with_left_out(parser.dump(saved, skip_unset=False, skip_validation=True))
         wanted = self.plan.run_dir
         if self.plan.command != "fit" and wanted is not None and wanted == self.plan.source_run:
             wanted = None  # it said where the checkpoint is
@@ -185,6 +185,20 @@ class GraphzooCLI(LightningCLI):
             loggers = self.config[self.plan.command].trainer.get("logger")
             place_loggers(loggers, self.run_dir, self.state, self._names)
             self._plain = self._plain_config() if loggers else self._plain
+
+    def _with_left_out(self, text: str) -> str:
+        """A resumed run's config.yaml, with the old values of what was not read without `--trust`."""
+        config = yaml.safe_load(text)
+        kept = {
+            name: value
+            for name, value in self.state.left_out.items()
+            if config["trainer"].get(name) in (None, "auto")  # not given anew
+        }
+        if not self.plan.resume or not kept:
+            return text
+        config["trainer"] |= kept
+        header = "".join(f"# {line}\n" for line in _header(self.state))
+        return header + yaml.safe_dump(config, sort_keys=False)
 
     def _lock(self) -> None:
         """Become the one writer of the run directory; the first process does so for all of them."""

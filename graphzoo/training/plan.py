@@ -104,6 +104,7 @@ class RunState:
     run_dir: Path | None = None  # where the run is written, once it is chosen
     device: str = "cpu"  # kind of device that the run took
     missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first
+    left_out: dict[str, Any] = field(default_factory=dict)  # Trainer arguments that need --trust, unread
     wrote: Path | None = None  # the config.yaml that this process wrote
     events: set[Path] | None = None  # TensorBoard's files that a resumed run had before
     resumed: str = ""  # that settings were changed when it was resumed, and when: no command repeats it

@@ -20,6 +20,7 @@ from graphzoo.checkpoints.checks import (
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
+from graphzoo.runs.results_file import shaping_callbacks
 from graphzoo.system.paths import typed
 from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
@@ -28,8 +29,22 @@ from graphzoo.training.plan import Plan
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
 # Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
+# Of an --optimizer, what the guard can change in the restored one; all else of it, and its schedule, stay.
+_OF_OPTIMIZER = {"--optimizer.lr", "--optimizer.weight_decay"}
+# Trainer arguments that shape the weights or choose among them, with their usual values. How long a run is,
+# when it is validated, and on how many devices may change.
+_TRAINER = {
+    "precision": "32-true",
+    "gradient_clip_val": 0,
+    "gradient_clip_algorithm": "norm",
+    "accumulate_grad_batches": 1,
+    "overfit_batches": 0,
+    "limit_train_batches": 1.0,
+    "limit_val_batches": 1.0,
+}
+_PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}  # short for others
 # Settings that shape no weight, but the figure by which a checkpoint is chosen.
-_JUDGING = {"--model.reverse_weight", "--model.num_draws"}
+_JUDGING = {"--model.reverse_weight", "--model.num_draws", "--trainer.limit_val_batches"}
 
 
 def differences(
@@ -57,11 +72,47 @@ def differences(
     if before:
         old, new = before.get("init_args") or {}, now.get("init_args") or {}
         differing |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
+    differing |= _differing_trainer((trained or {}).get("trainer"), config.get("trainer"))
+    if trained:
+        for section in ("optimizer", "lr_scheduler"):
+            differing |= _differing_class(f"--{section}", trained.get(section), config.get(section))
+        averages = (_averaging_of(side) for side in (trained, config))
+        differing |= _differing_class("--trainer.callbacks", *averages)
     # Without the callback the averages would be taken for the weights that the optimiser was moving.
     callbacks = (config.get("trainer") or {}).get("callbacks")
     if "averaging_state" in checkpoint and "Averaging" not in str(callbacks):
         differing["--trainer.callbacks"] = ("moving averages of the weights", "none")
     return differing
+
+
+def _differing_trainer(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+    if not before:
+        return {}
+    differing = {}
+    for name, usual in _TRAINER.items():
+        there, here = (usual if (side or {}).get(name) is None else side[name] for side in (before, now))
+        if name == "precision":
+            there, here = (_PRECISIONS.get(str(value), str(value)) for value in (there, here))
+        is_other_one = name.endswith("_batches") and there == 1 and type(there) is not type(here)
+        if there != here or is_other_one:  # 1 is one batch, and 1.0 all of them
+            differing[f"--trainer.{name}"] = (there, here)
+    if any(before.get(name) != (now or {}).get(name) for name in ("devices", "num_nodes")):
+        differing.pop("--trainer.accumulate_grad_batches", None)  # may make up for it
+    return differing
+
+
+def _averaging_of(config: dict[str, Any]) -> dict[str, Any] | None:
+    """The callback that averages weights, if there is one."""
+    callbacks = shaping_callbacks(config)
+    return next((each for each in callbacks if "Averaging" in each["class_path"]), None)
+
+
+def _differing_class(group: str, before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+    there, here = (side or {} for side in (before, now))
+    paths = [side.get("class_path") for side in (there, here)]
+    if len({path and public_path(path) for path in paths}) > 1:
+        return {group: (paths[0] or "none", paths[1] or "none")}
+    return _compare(group, there.get("init_args") or {}, here.get("init_args") or {}, paths[1])
 
 
 def _compare(
@@ -94,7 +145,7 @@ def _usual_values(class_path: str | None) -> dict[str, Any]:
 
 def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
     """Stop a resume whose settings differ from the checkpoint's, unless `--override` was given and helps."""
-    fixed = {name for name in differing if "--model.encoder" in name or name.rpartition(".")[2] in _FROZEN}
+    fixed = {name for name in differing if _is_fixed(name)}
     blocking = {name: pair for name, pair in differing.items() if not override or name in fixed}
     if not blocking:
         return
@@ -112,6 +163,13 @@ def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override:
         else "Leave them out to resume the same run, or add --override to resume with the new values"
     )
     raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
+
+
+def _is_fixed(option: str) -> bool:
+    """Whether its old value sits in the restored state, which a new one cannot change."""
+    if option.startswith(("--optimizer", "--lr_scheduler")):
+        return option not in _OF_OPTIMIZER
+    return "--model.encoder" in option or option.rpartition(".")[2] in _FROZEN
 
 
 def check_shape(differing: dict[str, tuple[Any, Any]], path: Path) -> None:
@@ -136,9 +194,12 @@ class ResumeGuard(Callback):
 
     def __init__(self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> None:
         self.data, self.changed = data, changed
-        old_lr, lr = changed.get("--model.lr", (1, 1))
+        # of the task's optimiser, or of one of the user's own
+        old_lr, lr = changed.get("--optimizer.lr") or changed.get("--model.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
-        self.weight_decay = changed.get("--model.weight_decay", (None, None))[1]
+        no_decay: tuple[Any, Any] = (None, None)
+        decays = changed.get("--optimizer.weight_decay") or changed.get("--model.weight_decay", no_decay)
+        self.weight_decay = decays[1]
         self._checkpoint: dict[str, Any] | None = None
 
     def on_load_checkpoint(

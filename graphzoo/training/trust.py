@@ -37,6 +37,21 @@ _CALLBACKS = {
     "graphzoo.callbacks.budget.QueryBudget",
     *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
 }
+# Loggers write into the run directory, or to a service that the user has set up; only names may be given.
+_LOGGERS = {
+    f"lightning.pytorch.loggers.{module}{name}"
+    for name, inside in {
+        "CSVLogger": "csv_logs.",
+        "MLFlowLogger": "mlflow.",
+        "TensorBoardLogger": "tensorboard.",
+        "WandbLogger": "wandb.",
+    }.items()
+    for module in ("", inside)
+}
+_LOGGED_NAMES = {
+    *("name", "version", "id", "project", "entity", "group", "job_type", "notes", "tags", "prefix"),
+    *("experiment_name", "run_name"),
+}
 
 
 def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
@@ -66,7 +81,7 @@ def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, An
             if value is None:
                 dropped.append(f"trainer.{name}")
                 continue
-        elif not _fits_trainer(name, value):
+        elif not _fits_trainer(name, value) and not (name == "logger" and fit and _are_loggers(value)):
             if value not in (None, [], {}):
                 _check_named(value, origin)
                 dropped.append(f"trainer.{name}")
@@ -134,12 +149,37 @@ def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
     return entries
 
 
+def _are_loggers(value: Any) -> bool:
+    """Whether all of them are Lightning's own, and write to no other place than usual."""
+    for entry in value if isinstance(value, list) else [value]:
+        known = isinstance(entry, dict) and entry.get("class_path") in _LOGGERS
+        if not known or set(entry) - {"class_path", "init_args"}:
+            return False
+        arguments = entry.get("init_args") or {}
+        if not isinstance(arguments, dict):
+            return False
+        for name, given in arguments.items():
+            is_here = name == "save_dir" and given == "."
+            is_name = _is_plain(given, text=name in _LOGGED_NAMES) and not any(
+                map(_is_place, texts_in(given))
+            )
+            if not is_here and not is_name:
+                return False
+    return True
+
+
+def _is_place(text: str) -> bool:
+    return "/" in text or "\\" in text or text.startswith((".", "~"))
+
+
 def _fits_trainer(name: Any, value: Any) -> bool:
     if name in ("strategy", "accelerator") and isinstance(value, str):
         return bool(_WORD.fullmatch(value)) and _is_plain(value)
     if name == "default_root_dir" or (name in _OBJECTS and isinstance(value, str)):
         return False
-    return not isinstance(value, list | dict) and _is_plain(value)
+    if isinstance(value, dict) or (isinstance(value, list) and value):  # devices: [1], max_time: {hours: 1}
+        return name not in _OBJECTS and _is_plain(value)
+    return _is_plain(value)
 
 
 def _is_plain(value: Any, *, text: bool = False) -> bool:

@@ -46,3 +46,15 @@ def test_the_best_of_a_killed_branch_is_not_taken_for_the_one_of_the_checkpoint(
     checkpoint.load_state_dict({"best_model_score": torch.tensor(0.8)})
     assert (checkpoint.best_model_score is not None) is known
     assert bool(checkpoint.best_k_models) is known
+
+
+def test_the_best_score_is_that_of_the_file(tmp_path):
+    """Lightning validates once more where `should_stop` ends training inside an epoch, after last.ckpt."""
+    checkpoint = BestCheckpoint(tmp_path, "val/acc")
+    own = {checkpoint.state_key: {"best_model_score": torch.tensor(0.9)}}
+    torch.save({"state_dict": {}, "global_step": 10, "callbacks": own}, tmp_path / "best.ckpt")
+    for before in (torch.tensor(0.8), None):
+        resumed = BestCheckpoint(tmp_path, "val/acc")
+        resumed.on_load_checkpoint(None, None, {"global_step": 10})
+        resumed.load_state_dict({"best_model_score": before})
+        assert resumed.best_model_score == resumed.kth_value == 0.9

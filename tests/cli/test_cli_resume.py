@@ -120,6 +120,20 @@ def test_contradicting_settings_stop_a_resume(trained, cli):
         assert result.status == 2 and "cannot change while a run is resumed" in result.err
 
 
+def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cli, results):
+    """Trap: the run is filed, and averaged, under settings that its first epochs never had."""
+    shutil.copytree(trained, "run")
+    more = ["--trainer.max_epochs=3", "--trainer.gradient_clip_val=0.001"]
+    refused = cli("fit", "run", *more)
+    assert refused.status == 2 and "--trainer.gradient_clip_val: 0 there, 0.001 here" in refused.err
+    refused = cli(
+        "fit", "run", "--optimizer=SGD", "--optimizer.lr=0.1", "--override", "--trainer.max_epochs=3"
+    )
+    assert refused.status == 2 and "--optimizer: none there, torch.optim.SGD here" in refused.err
+    assert cli("fit", "run", *more, "--override").status == 0
+    assert results("run")["resumed"] == "with other settings after epoch 2"
+
+
 def test_override_really_changes_the_learning_rate(trained, cli):
     shutil.copytree(trained, "run")
     done = cli(
@@ -346,6 +360,17 @@ HOSTILE = {
     "no such date": lambda config: config.update(
         optimizer={"class_path": "torch.optim.Adam", "init_args": {"lr": "2001-99-99"}}
     ),
+    "argument of a logger": in_key(
+        "trainer",
+        logger={
+            "class_path": "lightning.pytorch.loggers.CSVLogger",
+            "init_args": {"name": {"class_path": "dlr.evil.Payload"}},
+        },
+    ),
+    "escaped argument of a logger": in_key(
+        "trainer",
+        logger={"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"version": ESCAPED}},
+    ),
     "another file": lambda config: config.update({"config": "dlr/evil.yaml"}),
     "interpolation": lambda config: config["model"]["init_args"].update(loss="${oc.env:HOME}"),
     "no mapping": lambda config: config.update(trainer=["dlr.evil.Payload"]),
@@ -386,12 +411,70 @@ def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
     config["trainer"]["logger"] = [{"class_path": "lightning.pytorch.loggers.CSVLogger"}]
     kept, dropped = plain_settings(config, "x", fit=True)
     assert kept["model"] == config["model"] and kept["data"] == config["data"]
-    assert kept["trainer"]["callbacks"] == [stopping] and dropped == ["trainer.logger"]
+    assert kept["trainer"]["callbacks"] == [stopping] and dropped == []
     other = [{"class_path": "lightning.pytorch.callbacks.ModelSummary"}]
     config["trainer"]["callbacks"] = other
     assert sorted(plain_settings(config, "x", fit=False)[1]) == ["trainer.callbacks", "trainer.logger"]
     with pytest.raises(UsageError, match="ModelSummary.*\n.*--trust"):
         plain_settings(config, "x", fit=True)
+
+
+WANDB = "lightning.pytorch.loggers.WandbLogger"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("devices", [1]),
+        ("max_time", {"hours": 1}),
+        ("logger", []),
+        ("logger", [{"class_path": WANDB, "init_args": {"save_dir": ".", "project": "v1.2", "tags": ["a"]}}]),
+        ("logger", {"class_path": "lightning.pytorch.loggers.mlflow.MLFlowLogger"}),
+    ],
+)
+def test_plain_lists_and_lightnings_loggers_need_no_trust(name, value):
+    assert plain_settings({"trainer": {name: value}}, "x", fit=True) == ({"trainer": {name: value}}, [])
+
+
+@pytest.mark.fault(
+    "the config.yaml of a run has its logger write elsewhere, or run code",
+    "the logger is left out without --trust, and stays in the file",
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"save_dir": "/etc"},
+        {"name": "../../home"},
+        {"project": "${oc.env:HOME}"},
+        {"settings": {"base_url": "http://elsewhere"}},
+        {"tags": ["~/x"]},
+        {"experiment": {"class_path": "lightning.pytorch.Trainer"}},
+        {"config": "{class_path: lightning.Trainer}"},
+    ],
+    ids=str,
+)
+def test_loggers_with_more_than_names_need_trust(arguments):
+    config = {"trainer": {"logger": [{"class_path": WANDB, "init_args": arguments}]}}
+    assert plain_settings(config, "x", fit=True) == ({"trainer": {}}, ["trainer.logger"])
+
+
+def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
+    shutil.copytree(trained, "run")
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    csv = [
+        {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": ".", "name": "more"}}
+    ]
+    header = Path("run/config.yaml").read_text().partition("\nseed")[0]
+    config["trainer"] |= {"logger": csv, "default_root_dir": "elsewhere"}
+    Path("run/config.yaml").write_text(f"{header}\n{yaml.safe_dump(config)}")
+    resumed = cli("fit", "run", "--trainer.max_epochs=3")
+    assert resumed.status == 0 and "does not set trainer.default_root_dir\n" in resumed.err, resumed.err
+    assert list(Path("run/more").rglob("metrics.csv")) and not Path("elsewhere").exists()
+    now = Path("run/config.yaml").read_text()
+    assert now.partition("\nseed")[0] == header
+    again = yaml.safe_load(now)["trainer"]
+    assert again["default_root_dir"] == "elsewhere" and again["max_epochs"] == 3
+    assert again["logger"][0]["init_args"]["name"] == "more"
 
 
 @pytest.mark.fault(

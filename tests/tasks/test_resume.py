@@ -1,6 +1,8 @@
 """A run that is killed and resumed is the run that was not: samples, weights, optimiser and metrics."""
 
+import dataclasses
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,18 @@ from helpers.resume_cases import (
     Killed,
     difference,
     exists,
+    knowformer,
     rows,
     state_of,
     table,
     train,
 )
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import Timer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from graphzoo.errors import UsageError
+from graphzoo.tasks import KGCompletion
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +78,92 @@ def check(whole, name, stop, tmp_path, workers):
         file = f"checkpoints/{kind}.ckpt"
         assert difference(state_of(folder / "whole" / file), state_of(left / file)) == ""
     assert rows(left) == rows(folder / "whole")
+
+
+class Stops(Callback):
+    """Ends training from within, at a batch of the first epoch: by `should_stop`, or as its time is over."""
+
+    def __init__(self, by, batch):
+        self.by, self.batch = by, batch
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (0, self.batch):
+            trainer.should_stop = self.by == "should_stop"
+            for timer in (one for one in trainer.callbacks if isinstance(one, Timer)):
+                timer._duration = 0.0
+
+
+STOPPED_INSIDE = {
+    "kg-completion, KnowFormer": 2,  # in the second step, of micro-batches
+    "node-classification, GALiT, parts": 1,  # at the end of the first of two
+    "kg-completion, KnowFormer, two validations an epoch": 3,  # where it is validated anyway
+}
+
+
+@pytest.mark.fault(
+    "training ends inside an epoch: `max_steps`, `max_time`, `should_stop`",
+    "resumed, the rest of the epoch is trained, and all is as without the stop",
+)
+@pytest.mark.parametrize("by", ["max_steps", "max_time", "should_stop"])
+@pytest.mark.parametrize("name", STOPPED_INSIDE)
+def test_stopped_inside_an_epoch_and_resumed_is_uninterrupted(whole, name, by, tmp_path):
+    folder, batches = whole(name)
+    case, run, batch = CASES[name], tmp_path / "run", STOPPED_INSIDE[name]
+    stop = {"max_steps": {"max_steps": batch // 2 + 1}, "max_time": {"max_time": timedelta(hours=1)}}
+    cut = dataclasses.replace(case, trainer={**case.trainer, **stop.get(by, {})})
+    begun, _ = train(cut, run, more=[Stops(by, batch)] if by != "max_steps" else [])
+    again, _ = train(case, run, resume=run / "checkpoints" / "last.ckpt", seed=99)
+    assert begun and begun + again == batches, "order and content of the batches"
+    file = "checkpoints/last.ckpt"
+    assert difference(state_of(folder / "whole" / file), state_of(run / file)) == ""
+
+
+@pytest.mark.parametrize("steps", [2, 4, 6])
+def test_more_steps_than_so_far_go_on_where_the_last_one_was(steps, tmp_path):
+    """Four steps are an epoch."""
+    case = CASES["kg-completion, KnowFormer"]
+    limited = {count: dataclasses.replace(case, trainer={"max_steps": count}) for count in (steps, 10)}
+    batches, _ = train(limited[10], tmp_path / "whole", epochs=-1)
+    begun, _ = train(limited[steps], tmp_path / "run", epochs=-1)
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    again, _ = train(limited[10], tmp_path / "run", resume=last, seed=99, epochs=-1)
+    assert begun + again == batches, "order and content of the batches"
+    assert difference(state_of(tmp_path / "whole" / "checkpoints" / "last.ckpt"), state_of(last)) == ""
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+
+
+def falling(interval):
+    """A task whose rate falls with every step of the schedule after the first."""
+
+    class Falling(KGCompletion):
+        def configure_optimizers(self):
+            optimizer = torch.optim.Adam(self.parameters(), lr=0.01)
+            plateau = ReduceLROnPlateau(
+                optimizer, factor=0.5, patience=0, threshold=1e9, threshold_mode="abs"
+            )
+            monitor = {"epoch": "val/mrr", "step": "train/loss"}[interval]
+            config = {"scheduler": plateau, "monitor": monitor, "interval": interval}
+            return {"optimizer": optimizer, "lr_scheduler": config}
+
+    return dataclasses.replace(CASES["kg-completion, KnowFormer"], task=lambda: Falling(knowformer))
+
+
+@pytest.mark.fault(
+    "a run with `ReduceLROnPlateau` is stopped or killed, and resumed",
+    "the scheduler takes as many steps as without the stop",
+)
+@pytest.mark.parametrize(("interval", "stop"), [("epoch", (2, 0)), ("step", (1, 4))])
+def test_plateaus_miss_no_step(interval, stop, tmp_path):
+    case = falling(interval)
+    stops = {"stop": (*stop, "on_train_batch_start")}
+    train(case, tmp_path / "whole", more=[Killed(tmp_path / "whole", stops)])
+    left = tmp_path / "stop" / "checkpoints" / "last.ckpt"
+    train(case, tmp_path / "stop", resume=left, seed=99)
+    whole = state_of(tmp_path / "whole" / "checkpoints" / "last.ckpt")
+    steps = whole["lr_schedulers"][0]["last_epoch"]
+    assert steps == {"epoch": 3, "step": 12}[interval], "with the last step, too"
+    assert whole["optimizer_states"][0]["param_groups"][0]["lr"] == 0.01 * 0.5 ** (steps - 1)
+    assert difference(whole, state_of(left)) == ""
 
 
 def test_the_page_says_what_is_tried():

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.strategies import DDPStrategy
 from optuna import Study, Trial
 from rich.console import Console
@@ -27,7 +28,12 @@ USED = {
         (LightningCLI, "_prepare_subcommand_kwargs"),
     ],
     "training/dry_run.py": [(Trainer, "_run_sanity_check"), (_FitLoop, "_should_accumulate")],
-    "callbacks/checkpoint.py": [(ModelCheckpoint, "_save_checkpoint")],
+    "callbacks/checkpoint.py": [
+        (ModelCheckpoint, "_save_checkpoint"),
+        (_FitLoop, "_iteration_based_training"),
+        (_TrainingEpochLoop, "_num_ready_batches_reached"),
+        (_TrainingEpochLoop, "update_lr_schedulers"),
+    ],
     "system/processes.py": [(torch.distributed.distributed_c10d, "_abort_process_group")],
     "training/unchanged.py": [(_common, "get_parsing_setting")],
     "callbacks/diagnostics.py and nan_guard.py": [(torch, "_foreach_norm")],
@@ -39,7 +45,7 @@ WRITTEN = {  # by a method of theirs
     "training/lightning_cli.py": [(LightningCLI, "_subcommand_parsers")],
     "training/settings.py": [(DDPStrategy, "_start_method")],
     "checkpoints/checks.py": [(LightningModule, "_trainer"), (WeightAveraging, "_average_model")],
-    "callbacks/checkpoint.py": [(Trainer, "_checkpoint_connector")],
+    "callbacks/checkpoint.py": [(Trainer, "_checkpoint_connector"), (_FitLoop, "_can_stop_early")],
     "search/study.py": [(Study, "_storage"), (Trial, "_trial_id")],
     "system/progress.py": [(Console, "_live_stack")],
     "encoders/pyg_transformers.py": [(Polynormer, "_global")],

@@ -31,6 +31,107 @@ def test_options_that_one_side_does_not_name():
     assert found == {"--data.num_negatives": (4, None)}
 
 
+def configured(optimizer=None, lr_scheduler=None, **trainer):
+    """A configuration; an optimiser or a schedule as its class and arguments."""
+    config = {"trainer": {"max_epochs": 2, "devices": 1, **trainer}}
+    for name, given in (("optimizer", optimizer), ("lr_scheduler", lr_scheduler)):
+        if given is not None:
+            config[name] = {"class_path": f"torch.optim.{given[0]}", "init_args": given[1]}
+    return config
+
+
+SHAPING = [
+    ({"gradient_clip_val": 1e-6}, "--trainer.gradient_clip_val", (0, 1e-6)),
+    ({"precision": "bf16-mixed"}, "--trainer.precision", ("32-true", "bf16-mixed")),
+    ({"accumulate_grad_batches": 4}, "--trainer.accumulate_grad_batches", (1, 4)),
+    ({"limit_train_batches": 1}, "--trainer.limit_train_batches", (1.0, 1)),
+    ({"overfit_batches": 2}, "--trainer.overfit_batches", (0, 2)),
+]
+HARMLESS = {
+    "max_epochs": 9,
+    "max_steps": 50,
+    "min_epochs": 3,
+    "max_time": "00:01:00:00",
+    "val_check_interval": 0.5,
+    "check_val_every_n_epoch": 2,
+    "limit_test_batches": 2,
+    "log_every_n_steps": 1,
+    "num_sanity_val_steps": 0,
+    "accelerator": "gpu",
+    "precision": "32",
+    "limit_train_batches": 1.0,
+    "gradient_clip_val": None,
+    "gradient_clip_algorithm": "norm",
+}
+
+
+@pytest.mark.fault(
+    "a run is resumed with another precision, clipping, accumulation or limit of batches",
+    "refused; --override resumes and marks the run",
+)
+@pytest.mark.parametrize(("given", "option", "values"), SHAPING)
+def test_trainer_settings_that_shape_weights_are_compared(given, option, values):
+    assert differences({}, configured(**given), configured()) == {option: values}
+    assert differences({}, configured(), configured(**given)) == {option: values[::-1]}
+    assert differences({}, configured(**given), configured(**given)) == {}
+    with pytest.raises(UsageError, match="--override"):
+        check_resume({option: values}, Path("run/last.ckpt"), override=False)
+    check_resume({option: values}, Path("run/last.ckpt"), override=True)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_shapes_no_weight_may_change(name):
+    assert differences({}, configured(**{name: HARMLESS[name]}), configured()) == {}
+
+
+def test_other_devices_may_accumulate_otherwise():
+    """docs/distributed.md: processes times accumulated parts stay the same."""
+    assert differences({}, configured(devices=2), configured(accumulate_grad_batches=2)) == {}
+
+
+def test_another_optimiser_or_schedule_is_refused_whatever_is_said():
+    """Their state is restored: a new one would be told, and not used."""
+    adam, cosine = ("Adam", {"lr": 0.1}), ("lr_scheduler.CosineAnnealingLR", {"T_max": 4})
+    before = configured(adam, cosine)
+    assert differences({}, before, before) == {}
+    told = differences({}, configured(("SGD", {"lr": 0.1}), cosine), before)
+    assert told == {"--optimizer": ("torch.optim.Adam", "torch.optim.SGD")}
+    assert differences({}, configured(), configured(adam)) == {"--optimizer": ("torch.optim.Adam", "none")}
+    betas = ("Adam", {"lr": 0.1, "betas": [0.5, 0.9]})
+    longer = ("lr_scheduler.CosineAnnealingLR", {"T_max": 8})
+    told |= differences({}, configured(betas, longer), before)
+    assert told["--optimizer.betas"][1] == [0.5, 0.9] and told["--lr_scheduler.T_max"] == (4, 8)
+    for option in told:
+        with pytest.raises(UsageError, match="cannot change while a run is resumed"):
+            check_resume({option: told[option]}, Path("run/last.ckpt"), override=True)
+
+
+def test_averages_of_the_weights_are_compared():
+    class_path = "lightning.pytorch.callbacks.EMAWeightAveraging"
+    old, new = (
+        configured(callbacks=[{"class_path": class_path, "init_args": {"decay": decay, "device": None}}])
+        for decay in (0.9, 0.99)
+    )
+    assert differences({}, new, old) == {"--trainer.callbacks.decay": (0.9, 0.99)}
+    assert differences({}, new, configured()) == {"--trainer.callbacks": ("none", class_path)}
+    assert differences({}, old, old) == {}
+    stopping = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"patience": 3}}
+    assert differences({}, configured(callbacks=[stopping]), configured()) == {}
+
+
+def test_rate_and_decay_of_an_own_optimiser_change_on_purpose():
+    before, now = (configured(("Adam", {"lr": lr, "weight_decay": lr / 10})) for lr in (0.1, 0.2))
+    told = differences({}, now, before)
+    assert told == {"--optimizer.lr": (0.1, 0.2), "--optimizer.weight_decay": (0.01, 0.02)}
+    with pytest.raises(UsageError, match="--override"):
+        check_resume(told, Path("run/last.ckpt"), override=False)
+    check_resume(told, Path("run/last.ckpt"), override=True)
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=0.1, weight_decay=0.01)
+    guard = ResumeGuard({}, told)
+    guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
+    assert [optimizer.param_groups[0][name] for name in ("lr", "weight_decay")] == [0.2, 0.02]
+
+
 def test_another_way_of_judging_is_no_other_training():
     with pytest.raises(UsageError) as refused:
         check_resume({"--model.reverse_weight": (0.0, 0.5)}, Path("run/last.ckpt"), override=False)
