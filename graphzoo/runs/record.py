@@ -90,6 +90,14 @@ class Record:
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
 
     @property
+    def own_seeds(self) -> dict[str, int]:
+        """Seeds of model and data that are not those of the run, as the options that set them."""
+        sections = flatten({name: self.config.get(name) for name in ("model", "data")})
+        usual = self.config.get("seed_everything")
+        named = {name: sections.get(name) for name in ("model.seed", "data.seed")}
+        return {name: seed for name, seed in named.items() if isinstance(seed, int) and seed != usual}
+
+    @property
     def split(self) -> int | None:
         """The `split_index` of its data, where they have one."""
         split = flatten(self.config.get("data"), "data").get("data.split_index")
@@ -98,9 +106,12 @@ class Record:
     @property
     def name(self) -> str:
         """What tells it apart from other runs of its setting."""
+        if self.seed is None:
+            return self.path.name
         named = self.split is not None and self.path.name.startswith("split-")
         parts = [f"split {self.split}"] if named else []
-        return ", ".join([*parts, f"seed {self.seed}"]) if self.seed is not None else self.path.name
+        own = [f"{name} {seed}" for name, seed in self.own_seeds.items()]
+        return ", ".join([*parts, f"seed {self.seed}", *own])
 
     @property
     def best_epoch(self) -> int | None:

@@ -77,6 +77,29 @@ def test_a_run_that_was_repeated_counts_once(tmp_path):
     assert len({row["name"] for row in rows}) == 2
 
 
+def test_seeds_of_model_and_data_alone_are_runs_of_their_own(tmp_path, capsys):
+    """`seed` of the run is linked to both; a test with another one does not train them anew."""
+    named = {"plain": {}, "model": {"model.seed": 7}, "data": {"data.seed": 8}}
+    for number, (name, changed) in enumerate(named.items()):
+        write_run(tmp_path / name, test=0.7 + number / 10, changed={"model.seed": 0, **changed})
+    tested = write_run(tmp_path / "tested", seed=5, test=0.7, changed={"model.seed": 5})
+    edit(tested, command="test", seed=0, selection="best validation")
+    os.utime(tested / "results.json", (500, 500))
+    (row,) = collect([tmp_path])
+    assert row["metrics"]["test/acc"]["mean"] == pytest.approx(0.8)
+    assert seeds_of(row) == "0; data.seed 8; model.seed 7"
+    (line,) = csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv", "--metric=acc")))
+    assert (line["runs"], line["seeds"]) == ("3", "0; data.seed 8; model.seed 7")
+    records = {record.path.name: record for record in find_records([tmp_path])}
+    assert records["model"].name == "seed 0, model.seed 7" and records["tested"].name == "seed 0"
+    trained = [records[name] for name in named]
+    assert "--model.seed=7" in shlex.split(repeat_runs(trained[1:2]))
+    assert shlex.split(repeat_runs(trained[:2]))[1] == "fit", "no `--seeds` makes them all"
+    other = write_run(tmp_path / "one", seed=1, changed={"data.seed": 3})
+    pair = [records["plain"], *find_records([other])]
+    assert shlex.split(repeat_runs(pair))[1] == "fit"
+
+
 @pytest.mark.parametrize(
     "name, value",
     [
