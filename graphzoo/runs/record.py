@@ -157,6 +157,11 @@ class Record:
             return {}
 
     @property
+    def matmul_precision(self) -> str:
+        """How it multiplied float32, if that was asked for and is not usual."""
+        return str((self.result or self.header).get("matmul_precision") or "")
+
+    @property
     def apart(self) -> str:
         """In words what its settings do not say: other data it was trained on, a change on the way."""
         trained = self.result.get("trained_on") or {}
@@ -165,6 +170,7 @@ class Record:
         if there and here and there != here:
             split, own = ((part.get("split") or {}).get("name") for part in (trained, self.result))
             told = [f"trained on {trained.get('name')}" + (f" ({split})" if split and split != own else "")]
+        told += [f"float32 products {self.matmul_precision}"] if self.matmul_precision else []
         return ", ".join([*told, f"resumed {self.resumed}"] if self.resumed else told)
 
     @property

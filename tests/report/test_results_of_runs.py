@@ -128,6 +128,24 @@ def test_settings_of_the_trainer_as_they_are_anyway_make_no_other_run(tmp_path):
     assert [row["seeds"] for row in collect([tmp_path])] == [[0, 1]]
 
 
+def test_other_products_of_float32_are_no_seed(tmp_path):
+    for seed, name in enumerate(("earlier", "usual", "medium", "again")):
+        write_run(tmp_path / name, seed=seed)
+    edit(tmp_path / "usual", matmul_precision=None)
+    for name in ("medium", "again"):
+        edit(tmp_path / name, matmul_precision="medium")
+    rows = {row["name"]: row["seeds"] for row in collect([tmp_path])}
+    assert rows == {None: [0, 1], "float32 products medium": [2, 3]}
+    command = shlex.split(repeat_runs(find_records([tmp_path / "medium", tmp_path / "again"])))
+    assert command[1] == "reproduce" and command[command.index("--matmul_precision") + 1] == "medium"
+    assert "--matmul_precision" in shlex.split(repeat_runs(find_records([tmp_path / "medium"])))
+    unfinished = write_run(tmp_path / "unfinished", seed=4, finished=False)
+    config = unfinished / "config.yaml"
+    config.write_text("# graphzoo 0.1.0\n# matmul_precision: medium\n" + config.read_text())
+    (group,) = group_records(find_records([unfinished]))
+    assert group.label == "galit on cora, float32 products medium"
+
+
 def test_what_no_setting_says_keeps_runs_apart(tmp_path):
     """Weights of other data, and a run that went on with other settings, are no further seed."""
     for seed, name in enumerate(("plain", "elsewhere", "changed")):
