@@ -14,7 +14,7 @@ from graphzoo.catalog.tasks import PERCENT
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.collect import WHO, collect, ranges, seeds_of
+from graphzoo.runs.collect import WHO, all_seeds, collect, ranges, seeds_of
 from graphzoo.runs.published import PROTOCOLS, VERDICTS, compare, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
@@ -173,7 +173,7 @@ def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     measured = ["mean", "std", "runs", "seeds", "splits", "paper", "paper_std", "verdict", "differs"]
     writer.writerow([*WHO, "metric", *measured, "protocol"])
     for row in rows:
-        lists = [ranges(row.get(key) or []) for key in ("seeds", "splits")]
+        lists = [all_seeds(row), ranges(row.get("splits") or [])]
         for metric, figure in row["metrics"].items():
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]

@@ -95,7 +95,8 @@ class NodeFormer(NodeEncoder):
     r"""NodeFormer encoder: features [N, F] and edges -> states [N, D].
 
     While training, random directions of the features and Gumbel noise are drawn anew in every pass. In
-    evaluation there is no Gumbel noise and the directions are always the same.
+    evaluation there is no Gumbel noise and the directions are always the same, on every device and in every
+    precision.
 
     Without relational bias (`rb_order=0`) no edges are needed; the edge loss needs them for its own part.
 
@@ -314,11 +315,17 @@ class NodeFormer(NodeEncoder):
             return AdjacencyOrders()
         return AdjacencyOrders([PlainAdjacency(edge_index, x.shape[0], self.lin_in.weight.dtype)])
 
+    @run_eagerly
     def draw_projections(self) -> list[Tensor]:
-        """The random directions [M, D] of every layer in evaluation."""
-        generator = self.noise.fixed_generator(self.lin_in.weight.device)
-        with in_evaluation(self):
-            return [self._draw(0, generator)[0] for _ in self.layers]
+        """The random directions [M, D] of every layer in evaluation, in float32 on the CPU, then moved.
+
+        Other devices and precisions would draw other ones for the same weights.
+        """
+        generator, weight = self.noise.fixed_generator("cpu"), self.lin_in.weight
+        device, dtype = weight.device, torch.promote_types(weight.dtype, torch.float32)
+        size = (self.num_random_features, self.hidden_channels)
+        drawn = [orthogonal_projection(*size, generator) for _ in self.layers]
+        return [one.to(device, dtype, non_blocking=weight.is_cuda) for one in drawn]
 
     def _encode(
         self,
@@ -329,22 +336,21 @@ class NodeFormer(NodeEncoder):
         look: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Tensor:
         """`forward`; `look` is shown the features of queries and keys of every layer."""
-        device, training = x.device, self.training
-        generator: torch.Generator | None = None
-        if training:
-            generator = self.noise.generator(noise_seed, device)
-        elif self.fixed is None:
-            generator = self.noise.fixed_generator(device)
+        training = self.training
+        generator = self.noise.generator(noise_seed, x.device) if training else None
+        fixed = self.fixed
+        if not training and fixed is None:
+            fixed = self.draw_projections()
         if x.layout is torch.strided:
             x = x.to(self.lin_in.weight.dtype)
         inputs = x if features is None else features
-        h = F.elu(self.norms[0](self.lin_in(inputs, self.input_dropout, generator if training else None)))
+        h = F.elu(self.norms[0](self.lin_in(inputs, self.input_dropout, generator)))
         h = dropout(h, self.dropout, generator, training)
         states = [h]
         for number, (layer, norm) in enumerate(zip(self.layers, list(self.norms)[1:], strict=True)):
             if generator is None:
-                assert self.fixed is not None
-                noise: tuple[Tensor, Tensor | None] = self.fixed[number], None
+                assert fixed is not None
+                noise: tuple[Tensor, Tensor | None] = fixed[number], None
             else:
                 noise = self._draw(x.shape[0], generator)
             update, phi_q, phi_k = layer(h, *noise, adjacency)
@@ -358,12 +364,12 @@ class NodeFormer(NodeEncoder):
 
     @run_eagerly
     def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """Random directions [M, D] and, while training with noise, Gumbel draws [N, H, K]."""
+        """For a pass of training: random directions [M, D] and, with noise, Gumbel draws [N, H, K]."""
         dtype = torch.promote_types(self.lin_in.weight.dtype, torch.float32)
         projection = orthogonal_projection(
             self.num_random_features, self.hidden_channels, generator, dtype=dtype
         )
-        if not self.training or self.num_gumbel_samples == 0:
+        if self.num_gumbel_samples == 0:
             return projection, None
         return projection, draw_gumbel((num_nodes, self.num_heads, self.num_gumbel_samples), generator, dtype)
 

@@ -223,4 +223,4 @@ class LinkMetric(Metric):
         else:  # ogbl-citation2 evaluates 87 million pairs: nothing of their number is made without need
             table = torch.full((total,), torch.nan, dtype=torch.float64).index_copy_(0, index, score)
         positive, negative = table[: self.num_positives], table[self.num_positives :]
-        return positive, negative.view(self.num_positives, -1) if own else negative
+        return positive, negative.view(self.num_positives, self.num_negatives) if own else negative

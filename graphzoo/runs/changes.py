@@ -134,6 +134,8 @@ def repeat_command(record: Record) -> str:
     words += ["--model", record.model, "--data", record.data, *_recipe_words(record)]
     if record.seed is not None:
         words += ["--seed", str(record.seed)]
+    words += words_of(record.own_seeds)
+    words += _products_words(record)
     if words[1] != "fit" and record.result.get("checkpoint"):
         words += ["--ckpt_path", str(record.result["checkpoint"])]
     changed = {name: value for name, (value, _) in changed_settings(record).items()}
@@ -154,9 +156,10 @@ def repeat_runs(records: Sequence[Record]) -> str:
     splits = sorted({record.split for record in records if record.split is not None})
     several = len(splits) > 1
     whole = len(records) == len(seeds) * max(1, len(splits))
-    if len(records) == 1 or not whole or not trained:
+    own_seeds = any(record.own_seeds for record in records)
+    if len(records) == 1 or not whole or own_seeds or not trained:
         return repeat_command(first)
-    words = ["graphzoo", "reproduce", first.model, first.data, *_recipe_words(first)]
+    words = ["graphzoo", "reproduce", first.model, first.data, *_recipe_words(first), *_products_words(first)]
     words += ["--seeds", ",".join(map(str, seeds))]
     if several:
         words += ["--splits", ",".join(map(str, splits))]
@@ -164,6 +167,10 @@ def repeat_runs(records: Sequence[Record]) -> str:
     if several:
         changed.pop("data.split_index", None)
     return shlex.join([*words, *words_of(changed)])
+
+
+def _products_words(record: Record) -> list[str]:
+    return ["--matmul_precision", record.matmul_precision] if record.matmul_precision else []
 
 
 def _recipe_words(record: Record) -> list[str]:

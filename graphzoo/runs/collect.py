@@ -118,13 +118,13 @@ def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
 
 def _once(records: Sequence[Record]) -> list[Record]:
     """The runs by split and seed. One that was repeated, or tested again, counts once: the newest does."""
-    newest: dict[tuple[int, int | str], Record] = {}
+    newest: dict[tuple[int, int | str, str], Record] = {}
     for record in sorted(
         records, key=lambda one: ((one.path / "results.json").stat().st_mtime, str(one.path))
     ):
         seed = str(record.path) if record.seed is None else record.seed
-        newest[record.split or 0, seed] = record
-    return [newest[key] for key in sorted(newest, key=lambda key: (key[0], str(key[1]).zfill(20)))]
+        newest[record.split or 0, seed, str(sorted(record.own_seeds.items()))] = record
+    return [newest[key] for key in sorted(newest, key=lambda key: (key[0], str(key[1]).zfill(20), key[2]))]
 
 
 def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
@@ -134,6 +134,10 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
     metrics = average_metrics([run.tested for run in runs], first.published())
     compared = any(figure["paper"] is not None for figure in metrics.values())
     splits = sorted({run.split for run in runs if run.split is not None})
+    own: dict[str, set[int]] = {}
+    for run in runs:
+        for name, seed in run.own_seeds.items():
+            own.setdefault(name, set()).add(seed)
     return {
         "model": first.model,
         "data": first.data_name,
@@ -143,6 +147,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
         "differs": (what_differs(first) or None) if compared or "changed" in first.result else None,
         "command": repeat_runs(runs) if commands and first.config else None,
         "seeds": sorted({run.seed for run in runs if run.seed is not None}),
+        "own_seeds": {name: sorted(own[name]) for name in sorted(own)} or None,
         "splits": splits if any(splits) else None,  # data with one split have the first
         "tested": first.result.get("tested"),
         "protocol": first.result.get("protocol"),
@@ -174,9 +179,20 @@ def seeds_of(row: Mapping[str, Any]) -> str:
     >>> seeds_of({"seeds": [0, 1, 2, 5, 7, 8]}), seeds_of({"seeds": [0], "splits": [0, 1, 2]})
     ('0-2, 5, 7, 8', '0; splits 0-2')
     """
-    seeds, splits = ranges(row.get("seeds") or []), row.get("splits") or []
+    seeds, splits = all_seeds(row), row.get("splits") or []
     word = "split" if len(splits) == 1 else "splits"
     return "; ".join(filter(None, [seeds, f"{word} {ranges(splits)}" if splits else ""]))
+
+
+def all_seeds(row: Mapping[str, Any]) -> str:
+    """The seeds of a row, and those that model and data have of their own.
+
+    >>> all_seeds({"seeds": [0, 1], "own_seeds": {"model.seed": [7]}})
+    '0, 1; model.seed 7'
+    """
+    own = (row.get("own_seeds") or {}).items()
+    told = [ranges(row.get("seeds") or []), *(f"{name} {ranges(seeds)}" for name, seeds in own)]
+    return "; ".join(filter(None, told))
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -90,6 +90,14 @@ class Record:
         return seed if isinstance(seed, int) and not isinstance(seed, bool) else None
 
     @property
+    def own_seeds(self) -> dict[str, int]:
+        """Seeds of model and data that are not those of the run, as the options that set them."""
+        sections = flatten({name: self.config.get(name) for name in ("model", "data")})
+        usual = self.config.get("seed_everything")
+        named = {name: sections.get(name) for name in ("model.seed", "data.seed")}
+        return {name: seed for name, seed in named.items() if isinstance(seed, int) and seed != usual}
+
+    @property
     def split(self) -> int | None:
         """The `split_index` of its data, where they have one."""
         split = flatten(self.config.get("data"), "data").get("data.split_index")
@@ -98,9 +106,12 @@ class Record:
     @property
     def name(self) -> str:
         """What tells it apart from other runs of its setting."""
+        if self.seed is None:
+            return self.path.name
         named = self.split is not None and self.path.name.startswith("split-")
         parts = [f"split {self.split}"] if named else []
-        return ", ".join([*parts, f"seed {self.seed}"]) if self.seed is not None else self.path.name
+        own = [f"{name} {seed}" for name, seed in self.own_seeds.items()]
+        return ", ".join([*parts, f"seed {self.seed}", *own])
 
     @property
     def best_epoch(self) -> int | None:
@@ -146,6 +157,11 @@ class Record:
             return {}
 
     @property
+    def matmul_precision(self) -> str:
+        """How it multiplied float32, if that was asked for and is not usual."""
+        return str((self.result or self.header).get("matmul_precision") or "")
+
+    @property
     def apart(self) -> str:
         """In words what its settings do not say: other data it was trained on, a change on the way."""
         trained = self.result.get("trained_on") or {}
@@ -154,6 +170,7 @@ class Record:
         if there and here and there != here:
             split, own = ((part.get("split") or {}).get("name") for part in (trained, self.result))
             told = [f"trained on {trained.get('name')}" + (f" ({split})" if split and split != own else "")]
+        told += [f"float32 products {self.matmul_precision}"] if self.matmul_precision else []
         return ", ".join([*told, f"resumed {self.resumed}"] if self.resumed else told)
 
     @property

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.curves import read_rows
 from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import mean_and_deviation
-from graphzoo.search.space import Choice, Space, read_space
+from graphzoo.search.space import Choice, Range, Space, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
@@ -326,13 +327,20 @@ def _space(model: str) -> Space:
     return Space(Path("learning rates"), {"model.lr": _RATES})
 
 
-def _value(draw: random.Random, choice: Any) -> Any:
+def _value(draw: random.Random, choice: Choice | Range) -> Any:
+    """One of the values, as the distributions of `graphzoo.search.study` draw them."""
     if isinstance(choice, Choice):
         return draw.choice(choice.values)
+    if choice.whole and choice.log:  # each number has its share of the scale, the ends too
+        low, high = choice.low - 0.5, choice.high + 0.5
+        return min(max(round(low * (high / low) ** draw.random()), int(choice.low)), int(choice.high))
     if choice.whole:
         return draw.randrange(int(choice.low), int(choice.high) + 1, int(choice.step or 1))
     if choice.log:
         return float(choice.low * (choice.high / choice.low) ** draw.random())
+    if choice.step:  # in decimals, where 0.3 is three times 0.1
+        first, last, step = (Decimal(str(number)) for number in (choice.low, choice.high, choice.step))
+        return float(first + draw.randrange(int((last - first) / step) + 1) * step)
     return draw.uniform(choice.low, choice.high)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ProgressBar
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, ProgressBar
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from graphzoo import callbacks as own
@@ -65,6 +65,8 @@ class Monitor(Callback):
                 continue
             callback.monitor = pl_module.monitor
             mode = getattr(pl_module, "mode", "max")
+            if isinstance(callback, ModelCheckpoint) and callback.mode != mode:
+                callback.mode, callback.kth_value = mode, -callback.kth_value
             if isinstance(callback, EarlyStopping) and callback.mode != mode:
                 callback.mode, callback.best_score = mode, -callback.best_score
                 callback.min_delta = -callback.min_delta

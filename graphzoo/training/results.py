@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 from lightning.pytorch import Callback, Trainer
 
 from graphzoo.callbacks import BestCheckpoint, Throughput
+from graphzoo.catalog.presets import read_header
 from graphzoo.catalog.tasks import task_of
+from graphzoo.runs.checkpoints import run_of
 from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, write_results, write_rows
 from graphzoo.runs.tables import how_many, print_table, telling
 from graphzoo.system.paths import relative
@@ -97,6 +99,7 @@ def _content(
         "epochs": trainer.current_epoch if trains else None,
         "steps": trainer.global_step if trains else None,
         "checkpoint": None if evaluated.path is None else str(evaluated.path),
+        "matmul_precision": _products(state, evaluated),
         "seconds": None,
         "fit_seconds": round(throughput.fit_seconds, 3) if trains else None,
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -119,6 +122,15 @@ def _seed(plan: Plan, config: Mapping[str, Any], checkpoint: Mapping[str, Any]) 
         return own
     trained = checkpoint.get("hyper_parameters")
     return trained.get("seed", own) if isinstance(trained, dict) else own
+
+
+def _products(state: RunState, evaluated: Evaluated) -> str | None:
+    """How training multiplied float32, if that was asked for and is not usual on the device."""
+    asked = state.plan.matmul_precision
+    if state.plan.command != "fit" and evaluated.path is not None:
+        run = run_of(evaluated.path)
+        asked = (read_header(run / "config.yaml").get("matmul_precision") if run else None) or asked
+    return None if asked == ("high" if state.device == "cuda" else "highest") else asked
 
 
 def _title(state: RunState, split: str, results: Mapping[str, Any], size: str) -> str:

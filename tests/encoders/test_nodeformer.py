@@ -16,13 +16,18 @@ from graphzoo.ops import kernelized_attention as kernelized_attention_module
 
 def recorded_draws(encoder, monkeypatch):
     """The list that the draws of the following passes are put into."""
-    draws, original = [], encoder._draw
+    draws, original, fixed = [], encoder._draw, encoder.draw_projections
 
     def draw(*args):
         draws.append(original(*args))
         return draws[-1]
 
+    def draw_fixed():
+        draws.extend((directions, None) for directions in fixed())
+        return [directions for directions, _ in draws]
+
     monkeypatch.setattr(encoder, "_draw", draw)
+    monkeypatch.setattr(encoder, "draw_projections", draw_fixed)
     return draws
 
 

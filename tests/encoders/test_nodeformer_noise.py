@@ -75,6 +75,17 @@ def test_evaluation_is_fixed_and_does_not_move_the_stream():
     assert torch.equal(encoder.eval()(x, edge_index), out)
 
 
+def test_evaluation_draws_the_same_directions_in_every_precision_and_on_every_device():
+    encoder, (x, edge_index) = build(hidden_channels=16).eval(), graph()
+    drawn, out = encoder.draw_projections(), encoder(x, edge_index)
+    assert [one.dtype for one in copy.deepcopy(encoder).bfloat16().draw_projections()] == [torch.float32] * 2
+    elsewhere = copy.deepcopy(encoder).to("meta").draw_projections()  # what the host draws has values to move
+    assert all(one.is_meta and one.shape == own.shape for one, own in zip(elsewhere, drawn, strict=True))
+    encoder.double()
+    assert all(torch.equal(a, b.double()) for a, b in zip(encoder.draw_projections(), drawn, strict=True))
+    torch.testing.assert_close(encoder(x.double(), edge_index), out.double(), atol=1e-4, rtol=1e-4)
+
+
 def test_seeds_give_equal_and_different_runs():
     x, edge_index = graph()
     runs = []

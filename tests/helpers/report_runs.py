@@ -36,6 +36,7 @@ def write_run(
     """
     folder.mkdir(parents=True)
     config = json.loads(json.dumps({"seed_everything": seed, **NODE}))
+    config["data"]["init_args"]["seed"] = seed
     for name, value in (changed or {}).items():
         place = config
         *path, last = name.split(".")
@@ -43,7 +44,6 @@ def write_run(
             place = place[part]
             place = place.get("init_args", place)
         place[last] = value
-    config["data"]["init_args"]["seed"] = seed
     header = f"# graphzoo 0.1.0\n# model: {model}\n# data: {data}\n" + (
         f"# recipe: {recipe}\n" if recipe else ""
     )

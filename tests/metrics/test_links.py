@@ -103,9 +103,10 @@ def test_scores_without_a_rank_are_refused(bad: float) -> None:
         metric.update(torch.tensor([1.0, bad]), torch.tensor([2, 3]))
 
 
-def test_an_empty_split_has_no_figures() -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_an_empty_split_has_no_figures(own: bool) -> None:
     with pytest.raises(ValueError, match="no positive pair"):
-        LinkMetric(0, 3, has_own_negatives=False).compute()
+        LinkMetric(0, 3, has_own_negatives=own).compute()
 
 
 @pytest.mark.parametrize("negative", [torch.empty(2, 0), torch.empty(0)])

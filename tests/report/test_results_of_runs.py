@@ -77,6 +77,29 @@ def test_a_run_that_was_repeated_counts_once(tmp_path):
     assert len({row["name"] for row in rows}) == 2
 
 
+def test_seeds_of_model_and_data_alone_are_runs_of_their_own(tmp_path, capsys):
+    """`seed` of the run is linked to both; a test with another one does not train them anew."""
+    named = {"plain": {}, "model": {"model.seed": 7}, "data": {"data.seed": 8}}
+    for number, (name, changed) in enumerate(named.items()):
+        write_run(tmp_path / name, test=0.7 + number / 10, changed={"model.seed": 0, **changed})
+    tested = write_run(tmp_path / "tested", seed=5, test=0.7, changed={"model.seed": 5})
+    edit(tested, command="test", seed=0, selection="best validation")
+    os.utime(tested / "results.json", (500, 500))
+    (row,) = collect([tmp_path])
+    assert row["metrics"]["test/acc"]["mean"] == pytest.approx(0.8)
+    assert seeds_of(row) == "0; data.seed 8; model.seed 7"
+    (line,) = csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv", "--metric=acc")))
+    assert (line["runs"], line["seeds"]) == ("3", "0; data.seed 8; model.seed 7")
+    records = {record.path.name: record for record in find_records([tmp_path])}
+    assert records["model"].name == "seed 0, model.seed 7" and records["tested"].name == "seed 0"
+    trained = [records[name] for name in named]
+    assert "--model.seed=7" in shlex.split(repeat_runs(trained[1:2]))
+    assert shlex.split(repeat_runs(trained[:2]))[1] == "fit", "no `--seeds` makes them all"
+    other = write_run(tmp_path / "one", seed=1, changed={"data.seed": 3})
+    pair = [records["plain"], *find_records([other])]
+    assert shlex.split(repeat_runs(pair))[1] == "fit"
+
+
 @pytest.mark.parametrize(
     "name, value",
     [
@@ -103,6 +126,24 @@ def test_settings_of_the_trainer_as_they_are_anyway_make_no_other_run(tmp_path):
     changed = {f"trainer.{name}": value for name, value in usual.items()}
     write_run(tmp_path / "b", seed=1, changed={**changed, "trainer.gradient_clip_algorithm": "norm"})
     assert [row["seeds"] for row in collect([tmp_path])] == [[0, 1]]
+
+
+def test_other_products_of_float32_are_no_seed(tmp_path):
+    for seed, name in enumerate(("earlier", "usual", "medium", "again")):
+        write_run(tmp_path / name, seed=seed)
+    edit(tmp_path / "usual", matmul_precision=None)
+    for name in ("medium", "again"):
+        edit(tmp_path / name, matmul_precision="medium")
+    rows = {row["name"]: row["seeds"] for row in collect([tmp_path])}
+    assert rows == {None: [0, 1], "float32 products medium": [2, 3]}
+    command = shlex.split(repeat_runs(find_records([tmp_path / "medium", tmp_path / "again"])))
+    assert command[1] == "reproduce" and command[command.index("--matmul_precision") + 1] == "medium"
+    assert "--matmul_precision" in shlex.split(repeat_runs(find_records([tmp_path / "medium"])))
+    unfinished = write_run(tmp_path / "unfinished", seed=4, finished=False)
+    config = unfinished / "config.yaml"
+    config.write_text("# graphzoo 0.1.0\n# matmul_precision: medium\n" + config.read_text())
+    (group,) = group_records(find_records([unfinished]))
+    assert group.label == "galit on cora, float32 products medium"
 
 
 def test_what_no_setting_says_keeps_runs_apart(tmp_path):

@@ -1,5 +1,7 @@
 """Search spaces: what files may say, which values lie inside, how options become a configuration."""
 
+import random
+
 import pytest
 import yaml
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.errors import UsageError
+from graphzoo.search.compare import _value
 from graphzoo.search.space import Choice, Range, nested, read_space
 
 
@@ -72,6 +75,27 @@ def test_wrong_spaces_are_refused_by_name(tmp_path, text, message):
 def test_what_lies_inside(choice, inside, outside):
     assert [value for value in inside if not choice.holds(value)] == []
     assert [value for value in outside if choice.holds(value)] == []
+
+
+@pytest.mark.parametrize(
+    "choice, median",
+    [
+        (Range(0.0, 0.8, step=0.1), 0.4),
+        (Range(0.1, 0.75, step=0.2), 0.3),  # 0.7 is the last
+        (Range(2, 9, step=3), 5),
+        (Range(1, 1024, log=True), 23),  # of 0.5 .. 1024.5
+        (Range(0.001, 10.0, log=True), 0.1),
+        (Range(1, 9), 5),
+        (Range(-1.0, 1.0), 0.0),
+    ],
+)
+def test_what_a_comparison_draws_lies_inside_and_is_even(choice, median):
+    draw = random.Random(0)
+    drawn = sorted(_value(draw, choice) for _ in range(1001))
+    assert all(choice.holds(value) for value in drawn)
+    assert drawn[500] == pytest.approx(median, rel=0.25, abs=0.1)
+    if choice.step:
+        assert len(set(drawn)) == int((choice.high - choice.low) / choice.step + 1e-9) + 1
 
 
 def test_settings_of_today_are_found_whatever_their_place(tmp_path):

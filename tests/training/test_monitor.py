@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import read_settings
@@ -25,6 +25,21 @@ def test_early_stopping_knows_which_way_is_better(mode):
     for value, stops in ((sign * 1.0, False), (sign * 2.0, False), (sign * 2.05, True)):
         trainer.callback_metrics["val/own"] = same.best_score.new_tensor(value)
         assert early._evaluate_stopping_criteria(trainer.callback_metrics["val/own"])[0] is stops
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("given", ["min", "max"])
+def test_a_checkpoint_of_ones_own_knows_it_too(given, mode):
+    """It kept the worst epoch: its own `mode` is "min" unless it says otherwise."""
+    kept = ModelCheckpoint(monitor="auto", mode=given)
+    trainer = Trainer(callbacks=[kept], accelerator="cpu", logger=False)
+    Monitor().setup(trainer, SimpleNamespace(monitor="val/own", mode=mode), "fit")
+    same = ModelCheckpoint(monitor="val/own", mode=mode)
+    assert (kept.monitor, kept.mode, kept.kth_value) == ("val/own", mode, same.kth_value)
+    assert kept.state_key == same.state_key
+    kept.best_k_models = {"first": torch.tensor(0.5)}
+    kept.kth_best_model_path = "first"
+    assert bool(kept.check_monitor_top_k(trainer, torch.tensor(0.6))) is (mode == "max")
 
 
 def test_the_preset_waits_as_long_as_its_title_says():

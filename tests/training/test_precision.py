@@ -1,5 +1,6 @@
 """`--matmul_precision`: TF32 on CUDA unless asked otherwise, nothing on the CPU; said, kept, and put back."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,5 +52,11 @@ def test_a_run_says_and_keeps_it(fit):
     assert "# matmul_precision: high\n" in Path("run/config.yaml").read_text()
     assert torch.get_float32_matmul_precision() == "highest", "of this process it is none"
     assert make_plan("fit", ["--ckpt_path", "run"]).matmul_precision == "high"
+    assert main(["test", "--ckpt_path", "run", "--quiet", "--run_dir", "tested"]) == 0
+    fit("--run_dir", "usual", "--matmul_precision", "highest", epochs=1)
+    results = {run: json.loads(Path(run, "results.json").read_text()) for run in ("tested", "usual")}
+    assert {run: result["matmul_precision"] for run, result in results.items()} == {
+        "tested": "high", "usual": None,
+    }  # fmt: skip
     resumed = make_plan("fit", ["--ckpt_path", "run", "--matmul_precision", "highest"])
     assert resumed.matmul_precision == "highest"
