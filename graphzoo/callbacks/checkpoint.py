@@ -224,6 +224,7 @@ class LastCheckpoint(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Listen where there was no check before training, too."""
         self._saved_at, self._has_stepped, self._stops_later = time.monotonic(), False, False
+        self._saved_step = -1
         self.on_sanity_check_start(trainer, pl_module)
         if trainer.received_sigterm:
             self._note(signal.SIGTERM, None)
@@ -263,6 +264,12 @@ class LastCheckpoint(Checkpoint):
         if self._postponed:
             self._postponed = False
             self._save_now_and_then(trainer)
+        elif not trainer.sanity_checking and self._saved_step != trainer.global_step:
+            if _ends_inside(trainer):  # told so after the step's hook, or validated unforeseen
+                loop = trainer.fit_loop.epoch_loop
+                loop._batches_that_stepped += 1  # as after the validation
+                self._save_now_and_then(trainer)
+                loop._batches_that_stepped -= 1
 
     def _finish_step(self, trainer: Trainer) -> None:
         """Let training that is told to stop inside a step stop at its end."""
@@ -279,8 +286,9 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save after the last epoch, and after others when it is time."""
-        if not trainer.fit_loop.epoch_loop._num_ready_batches_reached():
-            return  # training stops inside it: saved after its last step, it would seem to be over here
+        inside = not trainer.fit_loop.epoch_loop._num_ready_batches_reached()
+        if inside and self._saved_step == trainer.global_step:
+            return  # training stops inside it, and was saved after its last step: here it would seem over
         waited = time.monotonic() - self._saved_at > self.seconds or not self._has_saved
         self._save_when((trainer.is_global_zero and waited) or is_last_epoch(trainer), trainer)
 
@@ -331,6 +339,7 @@ class LastCheckpoint(Checkpoint):
         with _stepped_plateaus(trainer):
             trainer.save_checkpoint(self.path, weights_only=False)
         self._saved_at, self._has_saved = time.monotonic(), True
+        self._saved_step = trainer.global_step
 
 
 @contextlib.contextmanager
@@ -342,7 +351,7 @@ def _stepped_plateaus(trainer: Trainer) -> Iterator[None]:
         yield
         return
     states = copy.deepcopy([plateau.state_dict() for plateau in plateaus])
-    rates = [[group["lr"] for group in plateau.optimizer.param_groups] for plateau in plateaus]
+    rates = copy.deepcopy([[group["lr"] for group in x.optimizer.param_groups] for x in plateaus])
     progress = copy.deepcopy(loop.scheduler_progress.state_dict())
     interval = "epoch" if loop._num_ready_batches_reached() else "step"
     loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
@@ -379,6 +388,12 @@ def _has_all_steps(trainer: Trainer) -> bool:
 def _stops(trainer: Trainer) -> bool:
     """Whether training ends after the present step, wherever in an epoch that is."""
     return _has_all_steps(trainer) or bool(trainer.should_stop and trainer.fit_loop._can_stop_early)
+
+
+def _ends_inside(trainer: Trainer) -> bool:
+    """Whether training ends between two steps of an epoch that is not over."""
+    at_a_step = not trainer.fit_loop._should_accumulate()
+    return at_a_step and _stops(trainer) and not trainer.fit_loop.epoch_loop._num_ready_batches_reached()
 
 
 def _validates_after(trainer: Trainer, batch_idx: int) -> bool:

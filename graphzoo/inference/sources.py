@@ -25,6 +25,7 @@ from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.link.edge_list import headers_read_as_links, number_nodes, read_edge_list
+from graphzoo.datasets.link.own import whole_number
 from graphzoo.datasets.link.pairs import distinct_links
 from graphzoo.datasets.node.arrays import LABELS_AND_SPLITS, link_parts, notices_of_edges
 from graphzoo.datasets.node.build import number_names, proper_names
@@ -116,9 +117,9 @@ def _from_parts(content: Mapping[str, Any], origin: str, directed: bool) -> Link
     for notice in notices_of_edges(content):
         warn(f"{origin}: {notice}")
     if not names:
-        count = content.get("num_nodes")
+        count = whole_number(content.get("num_nodes"), f"{origin}: num_nodes")
         least = int(edge_index.max()) + 1 if edge_index.numel() else 0
-        names = number_names(max(least, 0 if x is None else x.shape[0], 0 if count is None else int(count)))
+        names = number_names(max(least, 0 if x is None else x.shape[0], count or 0))
     return _message_graph(origin, names, edge_index.t(), x, directed=directed)
 
 

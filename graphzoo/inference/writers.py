@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -132,7 +133,11 @@ def _plain_rows(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
     narrow = table.select_dtypes("float32").columns
     plain = table.astype(dict.fromkeys(narrow, str)).astype(dict.fromkeys(narrow, float))
     for row in plain.to_dict("records"):
-        yield {str(name): None if is_missing(value) else value for name, value in row.items()}
+        yield {str(name): None if _is_no_number(value) else value for name, value in row.items()}
+
+
+def _is_no_number(value: Any) -> bool:
+    return is_missing(value) or (isinstance(value, float) and math.isinf(value))  # JSON has neither
 
 
 def _write_parquet(tables: Iterable[pd.DataFrame], file: BinaryIO) -> int:

@@ -129,7 +129,7 @@ def _products(state: RunState, evaluated: Evaluated) -> str | None:
     asked = state.plan.matmul_precision
     if state.plan.command != "fit" and evaluated.path is not None:
         run = run_of(evaluated.path)
-        asked = (read_header(run / "config.yaml").get("matmul_precision") if run else None) or asked
+        asked = read_header(run / "config.yaml").get("matmul_precision") if run else None
     return None if asked == ("high" if state.device == "cuda" else "highest") else asked
 
 

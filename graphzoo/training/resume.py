@@ -44,7 +44,7 @@ _TRAINER = {
 }
 _PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}  # short for others
 # Settings that shape no weight, but the figure by which a checkpoint is chosen.
-_JUDGING = {"--model.reverse_weight", "--model.num_draws", "--trainer.limit_val_batches"}
+_JUDGING = {"--model.reverse_weight", "--model.num_draws"}
 
 
 def differences(

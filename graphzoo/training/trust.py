@@ -52,6 +52,8 @@ _LOGGED_NAMES = {
     *("name", "version", "id", "project", "entity", "group", "job_type", "notes", "tags", "prefix"),
     *("experiment_name", "run_name"),
 }
+# of loggers: what sends code or weights to somebody's server
+_UPLOADS = {"log_model", "save_code"}
 
 
 def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
@@ -160,16 +162,15 @@ def _are_loggers(value: Any) -> bool:
             return False
         for name, given in arguments.items():
             is_here = name == "save_dir" and given == "."
-            is_name = _is_plain(given, text=name in _LOGGED_NAMES) and not any(
-                map(_is_place, texts_in(given))
-            )
-            if not is_here and not is_name:
+            is_switch = isinstance(given, bool | int | float | None) and not (given and name in _UPLOADS)
+            names = name in _LOGGED_NAMES and _is_plain(given, text=True)
+            if not (is_here or is_switch or (names and not any(map(_is_place, texts_in(given))))):
                 return False
     return True
 
 
 def _is_place(text: str) -> bool:
-    return "/" in text or "\\" in text or text.startswith((".", "~"))
+    return any(character in text for character in "/\\$%") or text.startswith((".", "~"))
 
 
 def _fits_trainer(name: Any, value: Any) -> bool:

@@ -450,6 +450,13 @@ def test_plain_lists_and_lightnings_loggers_need_no_trust(name, value):
         {"tags": ["~/x"]},
         {"experiment": {"class_path": "lightning.pytorch.Trainer"}},
         {"config": "{class_path: lightning.Trainer}"},
+        {"save_dir": "$HOME"},
+        {"save_dir": "src"},
+        {"name": "file:%2E%2E%2Fx"},
+        {"settings": {"api_key": "k"}},
+        {"save_code": True},
+        {"log_model": "all"},
+        {"log_model": True},
     ],
     ids=str,
 )

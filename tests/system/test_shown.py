@@ -116,7 +116,7 @@ def test_answers(capsys, tmp_path):
 
 
 def test_small_probabilities_stay_in_every_format(tmp_path):
-    shares = np.array([4.6e-20, 0.1, np.nan], dtype=np.float32)
+    shares = np.array([4.6e-20, 0.1, np.inf], dtype=np.float32)
     table = pd.DataFrame({"name": ["a", None, "c"], "share": shares, "known": [True, False, True]})
     for kind in ("csv", "jsonl"):
         writers.write_tables([table], str(tmp_path / f"a.{kind}"))

@@ -26,6 +26,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Timer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from graphzoo.callbacks import LastCheckpoint
 from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion
 
@@ -116,6 +117,29 @@ def test_stopped_inside_an_epoch_and_resumed_is_uninterrupted(whole, name, by, t
     assert begun and begun + again == batches, "order and content of the batches"
     file = "checkpoints/last.ckpt"
     assert difference(state_of(folder / "whole" / file), state_of(run / file)) == ""
+
+
+class StopsLate(Callback):
+    """Has the module end training, in its own hook, which comes after those of callbacks."""
+
+    def on_train_start(self, trainer, pl_module):
+        for last in (one for one in trainer.callbacks if isinstance(one, LastCheckpoint)):
+            last.minutes = 10  # else each step is saved
+
+        def stop(outputs, batch, batch_idx):
+            trainer.should_stop = trainer.should_stop or batch_idx == 1  # the first of two steps
+
+        pl_module.on_train_batch_end = stop
+
+
+def test_a_module_that_stops_inside_an_epoch_can_be_resumed_too(whole, tmp_path):
+    name = "node-classification, GALiT, parts"
+    folder, batches = whole(name)
+    begun, _ = train(CASES[name], tmp_path, more=[StopsLate()])
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    again, _ = train(CASES[name], tmp_path, resume=last, seed=99)
+    assert len(begun) == 2 and begun + again == batches
+    assert difference(state_of(folder / "whole" / "checkpoints" / "last.ckpt"), state_of(last)) == ""
 
 
 @pytest.mark.parametrize("steps", [2, 4, 6])

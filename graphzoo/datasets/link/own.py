@@ -230,7 +230,7 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
     source = str(path)
     edge_index, x, names = link_parts(content, source)
     try:
-        num_nodes = len(names) or _whole_number(content.get("num_nodes"), "num_nodes")
+        num_nodes = len(names) or whole_number(content.get("num_nodes"), "num_nodes")
         graph = link_graph_from_edges(
             edge_index, x, num_nodes=num_nodes, name=name, split_index=split_index, directed=directed
         )
@@ -240,7 +240,7 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
         raise DataError(f"{source}: {error}") from error
 
 
-def _whole_number(value: Any, what: str) -> int | None:
+def whole_number(value: Any, what: str) -> int | None:
     """The one number in an array of any shape."""
     if value is None:
         return None
