@@ -45,7 +45,7 @@ from graphzoo.tasks.base import Task
 from graphzoo.training import resume
 from graphzoo.training.callbacks import Began, Monitor, callbacks_of, checkpoints_of
 from graphzoo.training.dry_run import DRY_SETTINGS, DryRun
-from graphzoo.training.loggers import loggers_of, place_loggers
+from graphzoo.training.loggers import loggers_of, place_loggers, without_repeated
 from graphzoo.training.parser_errors import GraphzooParser
 from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.results import Evaluated, report_results
@@ -182,7 +182,10 @@ class GraphzooCLI(LightningCLI):
         if not self.plan.dry_run:
             if self.run_dir.is_dir():
                 self._lock()
-            loggers = self.config[self.plan.command].trainer.get("logger")
+            trainer = self.config[self.plan.command].trainer
+            if self.plan.resume and any(word.partition("=")[0] == "--logger" for word in self.plan.typed):
+                trainer.logger = without_repeated(trainer.get("logger"))
+            loggers = trainer.get("logger")
             place_loggers(loggers, self.run_dir, self.state, self._names)
             self._plain = self._plain_config() if loggers else self._plain
 

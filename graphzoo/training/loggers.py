@@ -34,6 +34,14 @@ def loggers_of(given: Any, run_dir: Path) -> Any:
     return [metrics, TensorBoardLogger(run_dir, name="tensorboard", version="", default_hp_metric=False)]
 
 
+def without_repeated(loggers: Any) -> Any:
+    """The loggers of a resumed run without those that `--logger` names again, which it has already."""
+    if not isinstance(loggers, list):
+        return loggers
+    paths = [logger.get("class_path") for logger in loggers]
+    return [logger for i, logger in enumerate(loggers) if paths[i] not in paths[:i]]
+
+
 def place_loggers(loggers: Any, run_dir: Path, state: RunState, names: Mapping[str, str]) -> None:
     """Let the loggers of a configuration write into the run directory, unless they say where."""
     for logger in loggers if isinstance(loggers, list) else [loggers]:
