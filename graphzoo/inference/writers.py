@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +27,8 @@ STANDARD_OUTPUT = "-"
 # What Excel, LibreOffice and Google take for the begin of a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
+# What a field between tabs cannot hold without quotes around it.
+_BREAKS = re.compile(r"[\t\r\n]")
 
 
 def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] = ()) -> None:
@@ -71,23 +75,29 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool
     """Write tables with the same columns, at least one, one below the other; their number of rows.
 
     Memory holds one at a time. For a spreadsheet, text that it would run as a formula gets a ' before it.
+    Between tabs names stay letter for letter, as files of triples have them: quotes mean something only to a
+    spreadsheet, and in a table where some text holds a tab or a line break.
     """
     if path == STANDARD_OUTPUT:  # a terminal, at once or behind a pipe
         return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
     if spreadsheet:
         tables = (_changed(table, _no_formula) for table in tables)
     with progress("answering") as advance:
-        return _write_file(_counted(tables, advance), path)
+        return _write_file(_counted(tables, advance), path, quotes=spreadsheet)
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
     """The table with its names and texts changed; numbers and what is missing stay."""
     shown = table.rename(columns=lambda name: change(str(name)))
     for place, kind in enumerate(table.dtypes):
-        if kind.kind == "O" or str(kind) in ("string", "str", "category"):
+        if _holds_text(kind):
             values = [change(value) if isinstance(value, str) else value for value in table.iloc[:, place]]
             shown.isetitem(place, values)
     return shown
+
+
+def _holds_text(kind: Any) -> bool:
+    return kind.kind == "O" or str(kind) in ("string", "str", "category")
 
 
 def _no_formula(text: str) -> str:
@@ -100,7 +110,7 @@ def _counted(tables: Iterable[pd.DataFrame], advance: Callable[[float], None]) -
         advance(len(table))
 
 
-def _write_file(tables: Iterable[pd.DataFrame], path: str) -> int:
+def _write_file(tables: Iterable[pd.DataFrame], path: str, *, quotes: bool) -> int:
     kind = _FORMATS[Path(path).suffix.lower()]
     counts = []
 
@@ -109,23 +119,36 @@ def _write_file(tables: Iterable[pd.DataFrame], path: str) -> int:
             counts.append(_write_parquet(tables, file))
             return
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        counts.append(_write_text(tables, text, kind))
+        counts.append(_write_text(tables, text, kind, quotes=quotes))
         text.detach()  # writes what is left, and lets the file be
 
     write_atomically(Path(path), write)
     return counts[0]
 
 
-def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str) -> int:
+def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quotes: bool = False) -> int:
     count = 0
     for number, table in enumerate(tables):
         if kind == "jsonl":
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _plain_rows(table))
         else:
-            separator = "\t" if kind == "tsv" else ","
-            table.to_csv(file, sep=separator, index=False, header=not number, lineterminator="\n")
+            is_plain = kind == "tsv" and not quotes and not _has_breaks(table)
+            table.to_csv(
+                file,
+                sep="\t" if kind == "tsv" else ",",
+                index=False,
+                header=not number,
+                lineterminator="\n",
+                quoting=csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
+            )
         count += len(table)
     return count
+
+
+def _has_breaks(table: pd.DataFrame) -> bool:
+    texts = (table.iloc[:, place] for place, kind in enumerate(table.dtypes) if _holds_text(kind))
+    cells = (value for column in (table.columns, *texts) for value in column if isinstance(value, str))
+    return any(map(_BREAKS.search, cells))
 
 
 def _plain_rows(table: pd.DataFrame) -> Iterator[dict[str, Any]]:

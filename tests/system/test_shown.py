@@ -129,6 +129,21 @@ def test_small_probabilities_stay_in_every_format(tmp_path):
     ]
 
 
+def test_between_tabs_quotes_are_letters_of_a_name(tmp_path, capsys):
+    """As in files of triples, which are read so: `answers.tsv` can be read again."""
+    names = ['5" pipe', '"quoted"', "a,b", "it's", ""]
+    table = pd.DataFrame({"head": names, 'the "tail"': names, "score": [0.5] * len(names)})
+    expected = ['head\tthe "tail"\tscore', *(f"{name}\t{name}\t0.5" for name in names)]
+    writers.write_tables([table], str(tmp_path / "a.tsv"))
+    assert (tmp_path / "a.tsv").read_text().splitlines() == expected
+    writers.write_tables([table], "-")
+    assert capsys.readouterr().out.splitlines() == expected
+    for quoted, options in ((table, {"spreadsheet": True}), (table.assign(head="tab\t"), {})):
+        writers.write_tables([quoted], str(tmp_path / "b.tsv"), **options)
+        rows = list(csv.reader((tmp_path / "b.tsv").open(newline=""), delimiter="\t"))
+        assert [row[1] for row in rows[1:]] == names
+
+
 @pytest.mark.fault("a name that a spreadsheet would run as a formula", "--spreadsheet puts a ' before it")
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_formulas(tmp_path, kind):
