@@ -107,7 +107,8 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
     for line, fields in _rows(path, is_csv=is_csv):
         whole = ",".join(fields).strip()  # a name may hold commas, in a file of names alone
         is_name = is_csv and known is not None and known.get(whole) is not None
-        rows.append((line, whole if is_name else fields[0].strip()))
+        is_kept = known is not None and known.get(fields[0]) is not None  # blanks at its ends included
+        rows.append((line, whole if is_name else fields[0] if is_kept else fields[0].strip()))
     if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
         rows = rows[1:]
     if not rows:

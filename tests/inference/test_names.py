@@ -87,3 +87,12 @@ def test_blanks_at_the_ends_of_a_name_can_be_asked_for(tmp_path):
     entities = Vocabulary("entity", ["ann", "bob"])
     queries = encode_queries(read_queries(path), entities, Vocabulary("relation", [" mother_of", "likes"]))
     assert queries.entity.tolist() == [0, 0] and queries.relation.tolist() == [0, 1]
+
+
+def test_a_list_of_names_keeps_blanks_that_belong_to_a_name(tmp_path):
+    from graphzoo.inference.queries import read_names
+
+    known, path = Vocabulary("entity", [" lead", "end ", "lead", "plain"]), tmp_path / "names.txt"
+    path.write_text(" lead\nlead\nend \n plain \n")
+    assert read_names(path, known) == [" lead", "lead", "end ", "plain"]
+    assert read_names(path) == ["lead", "lead", "end", "plain"]
