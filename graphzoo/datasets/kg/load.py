@@ -72,7 +72,8 @@ def _load_folder(
         graph = _parse_known(source, folder, files, content, relations)
         return with_labels(graph, labels), []
 
-    purpose = f"{_name(source, relations)}\n{expected}\n{relations}"
+    # the same bytes may be texts of entities, then of relations
+    purpose = f"{_name(source, relations)}\n{expected}\n{relations}\n{[*labels]}"
     return remember([*files.values(), *labels.values()], purpose, KnowledgeGraph, parse, stacklevel=3)
 
 

@@ -132,7 +132,8 @@ def _load_own(
         return with_labels(graph, labels), [*first, *duplicates, *notices]
 
     paths = sorted((split, str(path)) for split, path in files.items())
-    key = f"4\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}"
+    # the same bytes may be texts of entities, then of relations
+    key = f"4\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:

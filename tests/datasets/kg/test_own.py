@@ -8,6 +8,7 @@ import pytest
 
 from graphzoo.datamodules import KGDataModule
 from graphzoo.datasets import DataError, GraphzooDataWarning, from_files
+from graphzoo.datasets.files import cache
 
 TRAIN = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a")]
 VALID = [("a", "s", "c")]
@@ -147,6 +148,16 @@ def test_labels_beside_the_triples(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     write("entity2text.txt", [("a", "first letter")])
     assert from_files(tmp_path)[0].entity_labels == {"a": "first letter"}
+
+
+def test_labels_follow_the_name_of_their_file_where_triples_are_cached(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_MIN_BYTES", 0)
+    write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
+    path = write("entity2text.txt", [("r", "near")])
+    assert from_files(tmp_path)[0].entity_labels == {"r": "near"}
+    path.rename(tmp_path / "relation2text.txt")
+    graph, _ = from_files(tmp_path)
+    assert not graph.entity_labels and graph.relation_labels == {"r": "near"}
 
 
 def test_a_first_line_that_seems_a_header_is_told(write, tmp_path):
