@@ -53,7 +53,11 @@ def stopped(trainer: Trainer, what: str) -> NonFiniteError:
     """The error that ends a run: what is wrong and when, what to try, and the checkpoints that are good."""
     lines = [what]
     if trainer.state.fn == "fit":
-        lines.append("Lower --model.lr or add --trainer.gradient_clip_val 1.0")
+        if trainer.precision == "16-true":  # Adam's mean squares, and what keeps it from dividing by 0
+            why = "what is below 6e-8 is 0 in float16, also in the optimizer"
+            lines.append(f"Take --trainer.precision bf16-true or 16-mixed: {why}")
+        else:
+            lines.append("Lower --model.lr or add --trainer.gradient_clip_val 1.0")
         if good := _good_checkpoints(trainer):
             lines.append(f"Last good checkpoints: {', '.join(good)}")
     return NonFiniteError("\n".join(lines))

@@ -1,6 +1,7 @@
 """NaN and infinity stop a run before they reach a checkpoint; a diverged epoch is never the best."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -89,6 +90,12 @@ def test_a_bad_number_stops_the_run(tmp_path, monkeypatch, kind, case, value):
     for path in named:
         state = torch.load(path, weights_only=True)["state_dict"]
         assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+def test_a_run_in_float16_is_told_of_wider_numbers(tmp_path):
+    case = replace(CASES[KG], trainer={**CASES[KG].trainer, "precision": "16-true"})
+    with pytest.raises(NonFiniteError, match=r"\nTake --trainer\.precision bf16-true or 16-mixed: "):
+        train(case, tmp_path / "run", more=[NanGuard(), Break("loss")])
 
 
 @pytest.mark.parametrize("kind", ["loss", "gradient", "large gradient"])
