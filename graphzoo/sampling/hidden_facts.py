@@ -70,7 +70,7 @@ class FactRemover:
         """Edges that stay.
 
         Args:
-            removed: Positions of the batch's facts, [G], int64.
+            removed: Positions of the batch's facts, [G], int64 or int32.
 
         Returns:
             Mask [2n], bool, True where the edge stays; None if nothing is hidden.
@@ -79,7 +79,7 @@ class FactRemover:
             return None
         if self._pair is None:
             keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
-            keep.index_fill_(0, removed, False)  # `keep[removed] = False` would copy a number to the device
+            keep.index_fill_(0, removed.long(), False)  # `keep[removed] = False` would copy a number
         else:
             hidden = torch.zeros(self._num_pairs, dtype=torch.bool, device=removed.device)
             hidden.index_fill_(0, self._pair[removed], True)
