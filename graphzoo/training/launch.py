@@ -219,10 +219,13 @@ def _take_encoder(state: RunState) -> None:
     settings = {}
     if state.plan.weights and state.plan.command != "fit":  # evaluated as it was trained
         settings = content.get("hyper_parameters", {})
+    own = ("--model.encoder.", "--model.init_args.encoder.")  # settings that the user changes: behind it
+    words = (place for place, word in enumerate(state.arguments) if word.startswith(own))
+    place = next(words, len(state.arguments))
     for name, value in {**settings, "encoder": encoder}.items():
         if name != "start_from" and not state.plan.names(f"model.{name}"):
             text = value if isinstance(value, str) else json.dumps(value)
-            state.arguments.append(f"--model.init_args.{name}={text}")
+            state.arguments.insert(place, f"--model.init_args.{name}={text}")
 
 
 def show_help(command: str) -> int:
