@@ -153,9 +153,9 @@ class KGCompletion(Task):
             self._relations = list(self._datamodule().relations)
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse weights of other relations, and to evaluate what a checkpoint would not be evaluated on."""
+        """Refuse weights of other relations, or of another split of these triples: a fit tests, too."""
         self._check_relations(described, name)
-        super().check_start(described, name)
+        self.check_data(dict(described), self._datamodule())
 
     def _check_loaded(self) -> None:
         if self._loaded_data:  # resumed with other data, too: vectors would go to other relations

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+import yaml
 from lightning.pytorch import Trainer
 
 import graphzoo
@@ -216,7 +217,7 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
         trainer(tmp_path).validate(narrow, data, verbose=False)
 
 
-def test_exported_weights_are_not_tested_on_another_split_either(family, tmp_path):
+def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family, tmp_path):
     def knowformer(**start):
         return KGCompletion(
             lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
@@ -228,9 +229,27 @@ def test_exported_weights_are_not_tested_on_another_split_either(family, tmp_pat
     fit.save_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
     data.save_artifacts(tmp_path / "run" / "graph")
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "shared")]) == 0
-    again = knowformer(start_from=str(tmp_path / "shared"))
-    with pytest.raises(UsageError, match="another split of these triples"):
-        trainer(tmp_path).test(again, KGDataModule(path=str(family), split_index=1), verbose=False)
+    for step in ("test", "fit"):
+        again = knowformer(start_from=str(tmp_path / "shared"))
+        with pytest.raises(UsageError, match="another split of these triples"):
+            getattr(trainer(tmp_path, max_epochs=1), step)(
+                again, KGDataModule(path=str(family), split_index=1)
+            )
+    trainer(tmp_path, max_epochs=1).fit(knowformer(start_from=str(tmp_path / "shared")), data)
+
+
+def test_exported_weights_are_trained_with_other_settings_of_their_encoder(family, tmp_path):
+    model = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2))
+    data, fit = KGDataModule(path=str(family)), trainer(tmp_path, max_epochs=1)
+    fit.fit(model, data)
+    fit.save_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "shared")]) == 0
+    words = ["fit", "--ckpt_path", str(tmp_path / "shared"), "--data", "kg", "--data.path", str(family)]
+    words += ["--trainer", "smoke", "--no-test", "--run_dir", str(tmp_path / "more")]
+    assert main([*words, "--model.encoder.dropout", "0.25"]) == 0
+    encoder = yaml.safe_load((tmp_path / "more" / "config.yaml").read_text())["model"]["init_args"]["encoder"]
+    assert encoder["class_path"].endswith("KnowFormer")
+    assert (encoder["init_args"]["dropout"], encoder["init_args"]["hidden_channels"]) == (0.25, 8)
 
 
 def test_what_is_odd_in_the_facts_is_told(family):
