@@ -54,7 +54,7 @@ def stopped(trainer: Trainer, what: str) -> NonFiniteError:
     lines = [what]
     if trainer.state.fn == "fit":
         if trainer.precision == "16-true":  # Adam's mean squares, and what keeps it from dividing by 0
-            why = "what is below 6e-8 is 0 in float16, also in the optimizer"
+            why = "sums over many nodes leave float16 (65,504), and what is below 6e-8 is 0 there"
             lines.append(f"Take --trainer.precision bf16-true or 16-mixed: {why}")
         else:
             lines.append("Lower --model.lr or add --trainer.gradient_clip_val 1.0")

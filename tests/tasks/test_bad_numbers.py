@@ -95,7 +95,7 @@ def test_a_bad_number_stops_the_run(tmp_path, monkeypatch, kind, case, value):
 def test_a_run_in_float16_is_told_of_wider_numbers(tmp_path):
     case = replace(CASES[KG], trainer={**CASES[KG].trainer, "precision": "16-true"})
     with pytest.raises(NonFiniteError, match=r"\nTake --trainer\.precision bf16-true or 16-mixed: "):
-        train(case, tmp_path / "run", more=[NanGuard(), Break("loss")])
+        train(case, tmp_path / "run", more=[NanGuard(), Break("scores")])
 
 
 @pytest.mark.parametrize("kind", ["loss", "gradient", "large gradient"])
