@@ -19,6 +19,7 @@ from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.checkpoints.read import read_checkpoint
+from graphzoo.datasets.kg.table import list_knowledge_graphs
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
@@ -29,12 +30,14 @@ from graphzoo.system.shown import tell
 from graphzoo.training.dry_run import limited_memory
 from graphzoo.training.failures import explain_error, how_to_resume, needs_trust, tell_error, tell_lines
 from graphzoo.training.lightning_cli import GraphzooCLI
+from graphzoo.training.options import config_files
 from graphzoo.training.own_code import own_code
 from graphzoo.training.parser_errors import innermost
 from graphzoo.training.plan import Plan, RunState
 from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings
 from graphzoo.training.unchanged import unchanged_process
+from graphzoo.types import NeighbourhoodSpec
 
 
 def run_plan(plan: Plan) -> int:
@@ -131,6 +134,7 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
         without.append(_keep_plain_settings(state, plan.run_config, folder))
     if plan.encoder_from_checkpoint:
         _take_encoder(state)
+    _take_neighbourhoods(state)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
     scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
@@ -226,6 +230,23 @@ def _take_encoder(state: RunState) -> None:
         if name != "start_from" and not state.plan.names(f"model.{name}"):
             text = value if isinstance(value, str) else json.dumps(value)
             state.arguments.insert(place, f"--model.init_args.{name}={text}")
+
+
+def _take_neighbourhoods(state: RunState) -> None:
+    """Let weights that come without their run be evaluated where they predict, unless the user says where."""
+    plan, options = state.plan, ("neighbourhood", "eval_neighbourhood", "relation_share", "protocol")
+    source = plan.weights or (plan.checkpoint if plan.run_config is None else None)
+    is_facts = plan.data == "kg" or plan.data in list_knowledge_graphs()
+    said = config_files(plan.typed) or any(plan.names(f"data.{option}") for option in options)
+    if plan.command == "fit" or not source or not is_facts or said:
+        return
+    content = read_pretrained(source) if plan.weights else read_checkpoint(Path(source))
+    data = (content.get("graphzoo") or {}).get("data")
+    if isinstance(data, dict) and data.get("neighbourhoods") is not None:
+        spec = NeighbourhoodSpec.from_dict(data["neighbourhoods"])
+        values = (spec.num_nodes, spec.num_nodes, spec.relation_share, spec.protocol)
+        pairs = zip(options, values, strict=True)
+        state.arguments += [f"--data.init_args.{option}={value}" for option, value in pairs]
 
 
 def show_help(command: str) -> int:

@@ -1,6 +1,7 @@
 """Exported folders are evaluated as the runs that they come from, and their evaluation is a run to plot."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,23 @@ def test_other_classes_are_refused(exported, capsys):
     assert main(refused) == 2
     assert "the model's classes are" in capsys.readouterr().err
     assert not Path("none").exists()
+
+
+def test_a_model_of_neighbourhoods_is_tested_in_them(tmp_path, monkeypatch):
+    """As it predicts; an exported folder, and a checkpoint without its run."""
+    monkeypatch.chdir(tmp_path)
+    rows = (f"e{i}\tr{step}\te{(i + step) % 30}\n" for i in range(30) for step in (1, 2, 3, 7))
+    Path("facts.tsv").write_text("".join(rows))
+    data = ["--data=kg", "--data.path=facts.tsv", "--data.eval_batch_size=8"]
+    near = ["--data.neighbourhood=6", "--data.eval_neighbourhood=9", "--data.relation_share=0.25"]
+    small = ["--model=knowformer", "--model.encoder.hidden_channels=8", "--model.encoder.num_layers=1"]
+    assert main(["fit", *small, *data, *near, "--trainer=smoke", "--logger=csv", "--run_dir=run"]) == 0
+    assert main(["export", "run", "--out", "shared"]) == 0
+    assert main(["test", "--ckpt_path=shared", *data, *CPU, "--run_dir=tested"]) == 0
+    assert metrics("tested") == metrics("run") and "test/whole_graph/mrr" in metrics("run")
+    shutil.copy("run/checkpoints/best.ckpt", "alone.ckpt")
+    assert main(["test", "--ckpt_path=alone.ckpt", *data, *CPU, "--run_dir=again"]) == 0
+    assert metrics("again") == metrics("run")
+    whole = ["--data.protocol=whole_graph", "--run_dir=whole"]
+    assert main(["test", "--ckpt_path=shared", *data, *CPU, *whole]) == 0
+    assert metrics("whole")["test/mrr"] == pytest.approx(metrics("run")["test/whole_graph/mrr"], abs=1e-6)
