@@ -301,7 +301,8 @@ class NodeFormer(NodeEncoder):
 
         adjacency = AdjacencyOrders()
         if edge_index is not None:
-            adjacency = self._adjacency.get((edge_index,), make, x.shape[0], x.dtype)
+            has_loss = self.edge_loss_weight != 0
+            adjacency = self._adjacency.get((edge_index,), make, x.shape[0], x.dtype, has_loss)
         return adjacency, self._features.get((x,), make_features, x.requires_grad)
 
     def _traced_graph(self, x: Tensor, edge_index: Tensor | None) -> AdjacencyOrders:

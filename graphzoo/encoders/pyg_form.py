@@ -57,7 +57,9 @@ class PyGForm(ABCMeta):
             raise UsageError(
                 f"{cls.__name__} needs the width of features\nGive in_channels=x.shape[1], or a GraphSpec"
             )
-        if (args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings:
+        if ((args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings) and not _has_own_form(
+            cls.__signature__
+        ):
             args, settings, out_channels = _of_channels(cls.__name__, args, settings)
         elif "out_channels" in settings and "out_channels" not in cls.__signature__.parameters:
             out_channels = _count(settings.pop("out_channels"))
@@ -69,6 +71,13 @@ class PyGForm(ABCMeta):
             encoder.init_args["out_channels"] = out_channels
             encoder._has_output = True
         return encoder
+
+
+def _has_own_form(signature: inspect.Signature) -> bool:
+    """Whether `__init__` begins with something else than a spec, as that of an own encoder may."""
+    first = next(iter(signature.parameters.values()), None)
+    gathers = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return first is not None and first.name != "spec" and first.kind not in gathers
 
 
 def _of_channels(

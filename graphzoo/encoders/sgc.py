@@ -84,7 +84,10 @@ class DenoisedEncoder(NodeEncoder):
             return self._denoise_learned(x, edge_index)
         # kept beyond a validation step: training saves it for its gradients
         with torch.inference_mode(False), torch.no_grad():
-            return self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared])
+            facts = self.gamma, self.num_iterations
+            return self._last.get(
+                (x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared], *facts
+            )
 
     def _denoise_learned(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Of features that want a gradient, which are others in each step."""

@@ -269,3 +269,25 @@ def test_own_encoders_may_take_a_number_first():
             raise NotImplementedError
 
     assert Mine(3, 8).relations.weight.shape == (3, 8)
+
+
+def test_own_encoders_of_nodes_may_be_built_as_they_like():
+    class Mine(NodeEncoder):
+        def __init__(self, in_channels, hidden_channels, out_channels):
+            super().__init__()
+            self.out_channels = out_channels
+            self.map = torch.nn.Linear(in_channels, hidden_channels)
+            self.last = torch.nn.Linear(hidden_channels, out_channels)
+
+        def forward(self, x, edge_index):
+            return self.last(self.map(x))
+
+    class Same(GALiT):
+        def __init__(self, *sizes, **settings):
+            super().__init__(*sizes, **settings)
+
+    x, edge_index = graph()
+    sizes = {"in_channels": 9, "hidden_channels": 8, "out_channels": 4}
+    for cls in (Mine, Same):
+        for encoder in (cls(9, 8, 4), cls(**sizes)):
+            assert encoder(x, edge_index).shape == (30, 4)
