@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.layers.noise import in_evaluation
@@ -123,6 +124,7 @@ class NodeFormer(NodeEncoder):
 
     needs_edges, attends_to_all = False, True
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,

@@ -22,6 +22,11 @@ _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
 _calls = threading.local()  # `encoder`: the one whose outermost call this thread is in
 
 
+def has_other_forms(init: Callable[..., None]) -> Callable[..., None]:
+    """An `__init__` whose class is called in other forms, too: type checkers take any arguments for it."""
+    return init
+
+
 class PyGForm(ABCMeta):
     """The class of node encoders: it builds them of a `GraphSpec`, or of numbers of channels.
 
