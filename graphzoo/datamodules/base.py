@@ -22,6 +22,7 @@ _KEPT_BYTES = 64 * 2**20
 
 Feed = tuple[Dataset[Any], DistributedSampler[Any], int]
 """What training batches are made of: by what, of which loader items, and how many ahead."""
+_Made = TypeVar("_Made")
 _Part = TypeVar("_Part")
 _Sampler = TypeVar("_Sampler", bound=GlobalBatchSampler[Any])
 
@@ -66,14 +67,17 @@ class _TakesGraph(type):
 
     __signature__ = PyGForm.__signature__
 
-    def __call__(cls, *args: Any, **settings: Any) -> Any:
+    def __call__(cls: type[_Made], *args: Any, **settings: Any) -> _Made:
         given = cls.kind.given  # type: ignore[attr-defined]
         is_given, graph = given in settings, settings.pop(given, None)
+        made: _Made
         if graph is not None:
-            return getattr(cls, f"from_{given}")(graph, *args, **settings)
+            made = getattr(cls, f"from_{given}")(graph, *args, **settings)
+            return made
         if is_given and not (args or settings.get("name") or settings.get("path")):
             raise UsageError(f"{given}=None is no graph\nLeave it out to take the default data, or name some")
-        return super().__call__(*args, **settings)
+        made = super().__call__(*args, **settings)  # type: ignore[misc]
+        return made
 
 
 class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):

@@ -30,6 +30,7 @@ from graphzoo.datasets.kg.graph import KnowledgeGraph, parts_of
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
 from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
@@ -93,6 +94,7 @@ class KGDataModule(GraphDataModule):
     eval_batch_size: int
     kind = Kind("kg", "umls", "triples", "FOLDER_OR_FILES", "queries", "triples")
 
+    @has_other_forms
     def __init__(
         self,
         name: str | None = None,

@@ -33,7 +33,7 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.link.own import draws_links
 from graphzoo.datasets.link.table import find_link_source
-from graphzoo.encoders.pyg_form import as_edge_index
+from graphzoo.encoders.pyg_form import as_edge_index, has_other_forms
 from graphzoo.errors import UsageError, check_range
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
 from graphzoo.types import GraphSpec
@@ -100,6 +100,7 @@ class LinkDataModule(GraphDataModule):
     batch_size: int
     kind = Kind("links", "citeseer-link", "links", "FILE_OR_FOLDER", "links", "edge_index")
 
+    @has_other_forms
     def __init__(
         self,
         name: str | None = None,

@@ -31,6 +31,7 @@ from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.node.build import is_symmetric
 from graphzoo.datasets.node.splits import PARTS
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
@@ -73,6 +74,7 @@ class NodeDataModule(GraphDataModule):
 
     kind = Kind("nodes", "cora", "graph", "FILE", "nodes", "data")
 
+    @has_other_forms
     def __init__(
         self,
         name: str | None = None,

@@ -60,7 +60,7 @@ class Encoder(nn.Module, ABC):
     init_args: dict[str, Any]
     _call: ClassVar[str] = "encoder(...)"  # how the model card calls it
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Encoder:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Note the settings before `__init__` runs."""
         module = super().__new__(cls)
         # copy and pickle make an empty shell first, and restore what is noted here themselves.
@@ -251,7 +251,7 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
         out_channels: int | None = None,
         **settings: Any,
     ) -> Self:
-        """`Encoder(in_channels, hidden_channels, out_channels, **settings)`, in a form that mypy knows.
+        """`Encoder(in_channels, hidden_channels, out_channels, **settings)` as a method of the class.
 
         Args:
             in_channels: Width of the features.

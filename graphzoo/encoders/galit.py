@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgc import DenoisedEncoder
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout, row_entropy
@@ -124,6 +125,7 @@ class GALiT(DenoisedEncoder):
         seed: Names the stream of dropout masks.
     """
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import check_choice
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops.eager import run_eagerly
@@ -117,6 +118,7 @@ class GNN(NodeEncoder):
         seed: Of the noise stream.
     """
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,

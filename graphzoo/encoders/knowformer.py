@@ -58,7 +58,12 @@ class MessageUpdate(nn.Module):
 
     def update(self, z: Tensor, aggregated: Tensor) -> Tensor:
         """States and the sums of their messages, [N, B, D] each -> states [N, B, D]."""
-        return message_update(z, aggregated, tuple(self.parameters()))
+        return message_update(z, aggregated, (self.alpha, *_own(self.lin1, self.lin2, self.norm)))
+
+
+def _own(*modules: nn.Linear | nn.LayerNorm) -> tuple[Tensor, ...]:
+    """Weight and bias of each, as `torch.nn.utils.parametrize` may make them of other parameters."""
+    return tuple(part for module in modules for part in (module.weight, module.bias))
 
 
 def relation_vectors(linear: nn.Linear, query: Tensor, graph: AnyGraph) -> Tensor:
@@ -198,8 +203,7 @@ class KnowFormerLayer(nn.Module):
             [N, B, D].
         """
         value = self.value_net(x, head, query, graph, edge_mask)
-        parameters = (*self.norm1.parameters(), *self.ffn1.parameters(), *self.ffn2.parameters(),
-                      *self.norm2.parameters())  # fmt: skip
+        parameters = _own(self.norm1, self.ffn1, self.ffn2, self.norm2)
         dropout = RowDropout(self.dropout, keys) if self.training and self.dropout > 0 else None
         if self.attention == "none":
             return feed_forward(value, x, parameters, dropout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgc import DenoisedEncoder
 from graphzoo.errors import check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
@@ -28,6 +29,7 @@ class MLP(DenoisedEncoder):
         seed: Of the noise stream.
     """
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,

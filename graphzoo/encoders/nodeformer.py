@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.layers.noise import in_evaluation
@@ -123,6 +124,7 @@ class NodeFormer(NodeEncoder):
 
     needs_edges, attends_to_all = False, True
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,
@@ -301,7 +303,8 @@ class NodeFormer(NodeEncoder):
 
         adjacency = AdjacencyOrders()
         if edge_index is not None:
-            adjacency = self._adjacency.get((edge_index,), make, x.shape[0], x.dtype)
+            has_loss = self.edge_loss_weight != 0
+            adjacency = self._adjacency.get((edge_index,), make, x.shape[0], x.dtype, has_loss)
         return adjacency, self._features.get((x,), make_features, x.requires_grad)
 
     def _traced_graph(self, x: Tensor, edge_index: Tensor | None) -> AdjacencyOrders:

@@ -22,6 +22,11 @@ _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
 _calls = threading.local()  # `encoder`: the one whose outermost call this thread is in
 
 
+def has_other_forms(init: Callable[..., None]) -> Callable[..., None]:
+    """An `__init__` whose class is called in other forms, too: type checkers take any arguments for it."""
+    return init
+
+
 class PyGForm(ABCMeta):
     """The class of node encoders: it builds them of a `GraphSpec`, or of numbers of channels.
 
@@ -57,7 +62,9 @@ class PyGForm(ABCMeta):
             raise UsageError(
                 f"{cls.__name__} needs the width of features\nGive in_channels=x.shape[1], or a GraphSpec"
             )
-        if (args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings:
+        if ((args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings) and not _has_own_form(
+            cls.__signature__
+        ):
             args, settings, out_channels = _of_channels(cls.__name__, args, settings)
         elif "out_channels" in settings and "out_channels" not in cls.__signature__.parameters:
             out_channels = _count(settings.pop("out_channels"))
@@ -69,6 +76,13 @@ class PyGForm(ABCMeta):
             encoder.init_args["out_channels"] = out_channels
             encoder._has_output = True
         return encoder
+
+
+def _has_own_form(signature: inspect.Signature) -> bool:
+    """Whether `__init__` begins with something else than a spec, as that of an own encoder may."""
+    first = next(iter(signature.parameters.values()), None)
+    gathers = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return first is not None and first.name != "spec" and first.kind not in gathers
 
 
 def _of_channels(

@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgformer import check_branches
 from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
@@ -81,6 +82,7 @@ class SGFormerPyG(PyGTransformer):
         seed: Of the noise stream.
     """
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,
@@ -158,6 +160,7 @@ class Polynormer(PyGTransformer):
 
     passes: Tensor
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,

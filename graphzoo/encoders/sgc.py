@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rows, check_spec
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, SparseLinear
 from graphzoo.ops import cached_denoise, denoise_features
@@ -84,7 +85,10 @@ class DenoisedEncoder(NodeEncoder):
             return self._denoise_learned(x, edge_index)
         # kept beyond a validation step: training saves it for its gradients
         with torch.inference_mode(False), torch.no_grad():
-            return self._last.get((x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared])
+            facts = self.gamma, self.num_iterations
+            return self._last.get(
+                (x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared], *facts
+            )
 
     def _denoise_learned(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Of features that want a gradient, which are others in each step."""
@@ -116,6 +120,7 @@ class SGC(DenoisedEncoder):
     prepared = "propagated"
     _like: Tensor
 
+    @has_other_forms
     def __init__(self, spec: GraphSpec, *, num_steps: int = 2, hidden_channels: int = 0) -> None:
         check_spec("SGC", spec)
         check_range(at_least=0, at_most=10_000, num_steps=num_steps)

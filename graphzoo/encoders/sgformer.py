@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.gnn import GNNStack
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import check_choice, check_range
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
@@ -65,6 +66,7 @@ class SGFormer(NodeEncoder):
 
     attends_to_all = True
 
+    @has_other_forms
     def __init__(
         self,
         spec: GraphSpec,

@@ -91,7 +91,7 @@ class LinkHeuristic(GraphPairScorer):
             UsageError: where Katz does not converge.
             ValueError: for nodes outside the graph.
         """
-        adjacency = self._last.get((edge_index,), lambda: self._matrix(edge_index))
+        adjacency = self._last.get((edge_index,), lambda: self._matrix(edge_index), self.directed)
         scores = self._score(adjacency, pairs.detach().cpu().numpy())
         return torch.from_numpy(_rounded(scores)).to(pairs.device)
 

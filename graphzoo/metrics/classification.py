@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.finite import first_row, require_finite
@@ -27,13 +28,18 @@ class Accuracy(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Count logits [T, C] of classes [T], int64, or of yes-no labels [T, C], float; -1 or NaN is unknown.
+        """Count logits [T, C] of classes [T], int64, or yes-no labels [T, C], float; unknown are -1 and NaN.
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
-            ValueError: for shapes that do not fit.
+            ValueError: for shapes that do not fit, and one column of logits for several classes.
         """
         _check_shapes(logits, target)
+        if target.dim() == 1 and logits.shape[1] == 1 and bool((target > 0).any()):
+            raise ValueError(
+                f"logits {list(logits.shape)} have one class, target has {int(target.max()) + 1}\n"
+                "Give a yes-no label as target[:, None].float()"
+            )
         require_finite(logits, first_row)
         if target.dim() == 1:
             right, known = logits.argmax(1) == target, target >= 0
@@ -60,6 +66,7 @@ class RocAuc(Metric):
     targets: list[Tensor]
 
     def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("dist_sync_fn", _gather_rows)
         super().__init__(**kwargs)
         self.add_state("scores", [], dist_reduce_fx="cat")
         self.add_state("targets", [], dist_reduce_fx="cat")
@@ -82,7 +89,7 @@ class RocAuc(Metric):
             # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
             classes = target.to(logits.dtype).masked_fill(target < 0, torch.nan)
             logits, target = (logits[:, 1:] - logits[:, :1]), classes[:, None]
-        self.scores.append(logits)
+        self.scores.append(logits.detach())  # or the graphs of all batches would stay in memory
         self.targets.append(target)
 
     def per_label(self) -> Tensor:
@@ -104,6 +111,13 @@ def _check_shapes(logits: Tensor, target: Tensor) -> None:
         f"{given}: they are [T, C], with classes [T] or labels [T, C]"
         + ("\nGive classes as target.squeeze(1)" if target.shape[1:] == (1,) else "")
     )
+
+
+def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
+    # A process that saw no batch gets an empty float vector from torchmetrics, whatever C and the type are.
+    own = torch.tensor(rows.shape[1] if rows.dim() == 2 else 0, device=rows.device)
+    width = max(int(one) for one in gather_all_tensors(own, group))
+    return gather_all_tensors(rows.to(torch.float64).reshape(len(rows), width).contiguous(), group)
 
 
 def _joined(parts: list[Tensor] | Tensor) -> Tensor:

@@ -44,26 +44,33 @@ class FactRemover:
     Args:
         triples: All facts of the graph, [n, 3], int64 or int32 (head, relation, tail).
         num_entities: N.
-        mode: "exact" hides the batch's facts and their inverses; "one_hop" hides every edge, of any relation
-            and in both directions, that joins the two entities of a batch fact; "none" hides nothing.
+        mode: "exact" hides the batch's facts, at every place where they are listed, and their inverses;
+            "one_hop" hides every edge, of any relation and in both directions, that joins the two entities of
+            a batch fact; "none" hides nothing.
     """
 
     def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:
         check_choice("remove_facts", mode, RemoveFacts)
         self.mode = mode
         self.num_facts = triples.shape[0]
-        self._pair: Tensor | None = None
-        self._num_pairs = 0
-        if mode == "one_hop":
-            ends = triples[:, ::2].long()  # int32 would not hold the product
-            low, high = ends.aminmax(dim=1)
-            pairs, pair = torch.unique(low * num_entities + high, return_inverse=True)
-            self._pair, self._num_pairs = pair, pairs.numel()
+        self._group: Tensor | None = None  # of each fact: those of one group are hidden together
+        self._num_groups = 0
+        if mode == "none":
+            return
+        ends = triples[:, ::2].long()  # int32 would not hold the product
+        low, high = ends.aminmax(dim=1) if mode == "one_hop" else ends.unbind(1)
+        groups, group = torch.unique(low * num_entities + high, return_inverse=True)
+        if mode == "exact":
+            keys = triples[:, 1].long() * groups.numel() + group
+            groups, group = torch.unique(keys, return_inverse=True)
+            if groups.numel() == self.num_facts:  # no fact is listed twice
+                return
+        self._group, self._num_groups = group, groups.numel()
 
     def to(self, device: torch.device | str) -> FactRemover:
         """Move the lookup table, in place."""
-        if self._pair is not None:
-            self._pair = self._pair.to(device)
+        if self._group is not None:
+            self._group = self._group.to(device)
         return self
 
     def edge_mask(self, removed: Tensor) -> Tensor | None:
@@ -77,11 +84,11 @@ class FactRemover:
         """
         if self.mode == "none":
             return None
-        if self._pair is None:
+        if self._group is None:
             keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
             keep.index_fill_(0, removed.long(), False)  # `keep[removed] = False` would copy a number
         else:
-            hidden = torch.zeros(self._num_pairs, dtype=torch.bool, device=removed.device)
-            hidden.index_fill_(0, self._pair[removed], True)
-            keep = ~hidden[self._pair]
+            hidden = torch.zeros(self._num_groups, dtype=torch.bool, device=removed.device)
+            hidden.index_fill_(0, self._group[removed], True)
+            keep = ~hidden[self._group]
         return torch.cat([keep, keep])

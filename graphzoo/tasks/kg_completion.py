@@ -283,7 +283,7 @@ class KGCompletion(Task):
         """Refuse what cannot be asked, and forget what other weights said; see `check_data`."""
         super().on_validation_start()
         self._check_reversed("valid")
-        self._reversed.clear()
+        self._begin_anew()
 
     def on_validation_end(self) -> None:
         self._reversed.clear()
@@ -291,7 +291,13 @@ class KGCompletion(Task):
     def on_test_start(self) -> None:
         super().on_test_start()
         self._check_reversed("test")
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget what other weights said, and the ranks of an evaluation that was broken off."""
         self._reversed.clear()
+        for prefix in self.metrics:
+            self._metric(prefix).reset()
 
     on_test_end = on_validation_end
 

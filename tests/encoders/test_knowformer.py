@@ -3,7 +3,9 @@ import copy
 import pytest
 import torch
 from helpers.knowformer_reference import encode
+from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrize import register_parametrization
 
 from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
@@ -295,3 +297,23 @@ def test_what_is_no_query_is_refused_with_the_range_wanted():
         encoder(graph, head[:3], relation)
     with pytest.raises(UsageError, match="takes a graph of facts first, got a Tensor\nGive graphzoo"):
         encoder(graph.edge_index, head, relation)
+
+
+class _Doubled(nn.Module):
+    def forward(self, half):
+        return 2 * half
+
+    def right_inverse(self, whole):
+        return whole / 2
+
+
+def test_weights_that_a_parametrization_makes_are_the_ones_that_count():
+    """As of `spectral_norm` and `weight_norm`: bias and weight then stand in another order, or are others."""
+    graph, (head, relation, noise) = make_graph(), make_queries()
+    encoder = make_encoder()
+    expected = encoder(graph, head, relation, noise=noise)
+    for module in [*encoder.modules()]:
+        if isinstance(module, nn.Linear | nn.LayerNorm):
+            for name in ("weight", "bias"):
+                register_parametrization(module, name, _Doubled())
+    torch.testing.assert_close(encoder(graph, head, relation, noise=noise), expected)

@@ -8,7 +8,7 @@ import torch
 from helpers.node_cases import CASES, graph
 
 from graphzoo import encoders
-from graphzoo.encoders import SGC, GALiT, NodeEncoder
+from graphzoo.encoders import MLP, SGC, GALiT, NodeEncoder, NodeFormer
 from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec
 
@@ -184,3 +184,27 @@ def test_training_goes_on_from_what_inference_mode_prepared(encoder, layout):
     states = encoder.train()(x, edge_index)
     if parameters := list(encoder.parameters()):
         assert all(slope is not None for slope in torch.autograd.grad(states.sum(), parameters[:1]))
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "name", "value"),
+    [
+        (GALiT, {}, "gamma", 0.9),
+        (MLP, {"denoise": True}, "gamma", 0.9),
+        (SGC, {}, "num_iterations", 5),
+        (NodeFormer, {"rb_order": 0, "edge_loss_weight": 0.0}, "edge_loss_weight", 1.0),
+    ],
+)
+def test_a_setting_that_changes_between_two_calls_counts_in_the_second(cls, settings, name, value):
+    x, edge_index = graph()
+    encoder = cls(GraphSpec(30, in_channels=9), **settings).eval()
+    encoder(x, edge_index)
+    fresh = copy.deepcopy(encoder)  # remembers nothing
+    for either in (encoder, fresh):
+        setattr(either, name, value)
+    for got, expected in zip(
+        encoder.forward_with_auxiliary(x, edge_index),
+        fresh.forward_with_auxiliary(x, edge_index),
+        strict=True,
+    ):
+        assert (got is None and expected is None) or torch.equal(got, expected)

@@ -1,6 +1,7 @@
 """Node encoders in the words of PyG: numbers of channels, and edges in each of its forms."""
 
 import copy
+import inspect
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_torch_csr_tensor
 
+from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import (
     GNN,
     PENCIL,
@@ -26,6 +28,7 @@ from graphzoo.encoders import (
     SGFormer,
     SGFormerPyG,
 )
+from graphzoo.encoders.base import Encoder
 from graphzoo.encoders.pyg_form import as_edge_index
 from graphzoo.errors import UsageError
 from graphzoo.ops.last_result import LastResult
@@ -269,3 +272,32 @@ def test_own_encoders_may_take_a_number_first():
             raise NotImplementedError
 
     assert Mine(3, 8).relations.weight.shape == (3, 8)
+
+
+def test_own_encoders_of_nodes_may_be_built_as_they_like():
+    class Mine(NodeEncoder):
+        def __init__(self, in_channels, hidden_channels, out_channels):
+            super().__init__()
+            self.out_channels = out_channels
+            self.map = torch.nn.Linear(in_channels, hidden_channels)
+            self.last = torch.nn.Linear(hidden_channels, out_channels)
+
+        def forward(self, x, edge_index):
+            return self.last(self.map(x))
+
+    class Same(GALiT):
+        def __init__(self, *sizes, **settings):
+            super().__init__(*sizes, **settings)
+
+    x, edge_index = graph()
+    sizes = {"in_channels": 9, "hidden_channels": 8, "out_channels": 4}
+    for cls in (Mine, Same):
+        for encoder in (cls(9, 8, 4), cls(**sizes)):
+            assert encoder(x, edge_index).shape == (30, 4)
+
+
+def test_type_checkers_are_told_of_the_forms():
+    """They look at `__init__` and `__new__`, not at the class of the class that adds a form."""
+    for cls in (*(cls for cls, _ in CASES.values()), NodeDataModule, LinkDataModule, KGDataModule):
+        assert inspect.getsource(cls.__init__).lstrip().startswith("@has_other_forms"), cls
+    assert Encoder.__new__.__annotations__["return"] == "Self"

@@ -59,6 +59,14 @@ def test_another_graph_is_noticed(graph):
     assert not torch.equal(scorer(edge_index, pairs), before)
 
 
+def test_the_other_direction_is_noticed():
+    edge_index, pairs = torch.tensor([[0, 1], [1, 2]]), torch.tensor([[0, 2]])
+    scorer = LinkHeuristic(GraphSpec(3))
+    assert scorer(edge_index, pairs).item() == 1
+    scorer.directed = True
+    assert scorer(edge_index, pairs).item() == 0
+
+
 def test_settings_reach_the_heuristic(graph):
     _, edge_index, pairs = graph
     for name, settings in (

@@ -1,8 +1,12 @@
 """Accuracy and ROC-AUC against scikit-learn and OGB's evaluator."""
 
+import copy
+import subprocess
+
 import numpy as np
 import pytest
 import torch
+from helpers.warm_python import python
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from graphzoo.metrics import Accuracy, RocAuc, roc_auc
@@ -121,3 +125,48 @@ def test_one_column_of_classes_is_no_table_of_labels(metric):
         metric().update(torch.randn(5, 3), torch.tensor([[0], [1], [2], [0], [1]]))
     with pytest.raises(ValueError, match=r"logits \[5, 3\] .*target \[4\]"):
         metric().update(torch.randn(5, 3), torch.tensor([0, 1, 2, 0]))
+
+
+def test_logits_of_a_training_step_leave_no_graph_behind():
+    layer = torch.nn.Linear(4, 3)
+    for target in (torch.randint(2, (20, 3)).float(), torch.randint(2, (20,))):
+        metric, logits = RocAuc(), layer(draw(10, 20, 4))
+        metric.update(logits if target.dim() == 2 else logits[:, :2], target)
+        assert not any(scores.requires_grad for scores in metric.scores)
+        assert torch.equal(copy.deepcopy(metric).compute(), metric.compute())
+
+
+def test_one_logit_for_two_classes_is_refused():
+    """`argmax` would take class 0 for all."""
+    with pytest.raises(ValueError, match=r"\[4, 1\] have one class, target has 2\nGive .*target\[:, None\]"):
+        Accuracy().update(torch.randn(4, 1), torch.tensor([0, 1, 0, 1]))
+    single = Accuracy()
+    single.update(torch.randn(2, 1), torch.tensor([0, -1]))
+    assert single.compute() == 1
+
+
+_PROCESS = """
+import sys, torch
+from graphzoo.metrics import RocAuc
+rank, rendezvous = int(sys.argv[1]), sys.argv[2]
+torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=2)
+for classes in (torch.tensor([[1, 0], [1, 1], [0, 0]]), torch.tensor([1, 1, 0])):
+    metric = RocAuc()
+    if rank:
+        metric.update(torch.tensor([[1.0, 3.0], [2.0, 1.0], [3.0, 2.0]]), classes)
+    print(metric.compute().item())
+print(RocAuc().compute().item())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_processes_without_a_batch_gather_too(tmp_path):
+    processes = [
+        subprocess.Popen(
+            [python(), "-c", _PROCESS, str(rank), str(tmp_path / "rendezvous")],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [process.communicate(timeout=120)[0] for process in processes] == ["0.0\n0.75\nnan\n"] * 2

@@ -4,6 +4,7 @@ from functools import partial
 import pytest
 import torch
 from helpers.kg_tasks import SMALL, make_task, make_trainer, write_family
+from lightning import Callback
 from torch.nn import functional as F
 
 from graphzoo.datamodules import KGDataModule
@@ -441,3 +442,20 @@ def test_a_model_in_memory_does_not_meet_other_relations(tmp_path, family, step)
     with pytest.raises(UsageError, match="the model was trained with other relations than those of other"):
         getattr(make_trainer(tmp_path), step)(task, datamodule=other)
     make_trainer(tmp_path).test(task, datamodule=KGDataModule(path=str(family)), verbose=False)
+
+
+class _BreakOff(Callback):
+    def on_validation_batch_end(self, *_):
+        raise RuntimeError("broken off")
+
+
+def test_the_ranks_of_an_evaluation_that_was_broken_off_are_forgotten(tmp_path, family):
+    """As by Ctrl-C in a notebook: the same targets come again, of other weights."""
+    data = KGDataModule(path=str(family), batch_size=16, eval_batch_size=4)
+    task = make_task(lr=0.1)
+    with pytest.raises(RuntimeError, match="broken off"):
+        make_trainer(tmp_path, max_epochs=1, callbacks=[_BreakOff()]).fit(task, datamodule=data)
+    trainer = make_trainer(tmp_path, max_epochs=1)
+    trainer.fit(task, datamodule=data)
+    seen = trainer.callback_metrics["val/mrr"]
+    assert trainer.validate(task, datamodule=data, verbose=False)[0]["val/mrr"] == seen
