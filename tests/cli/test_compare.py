@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 import graphzoo
 from graphzoo.catalog.tasks import TASKS
@@ -83,6 +84,28 @@ def test_a_comparison_goes_on_where_it_was_stopped(cli, nodes, monkeypatch):
     assert [trial["model"] for trial in trials("found")][:2] == ["mlp", "gcn"], "mlp was not run again"
     refused = cli(*[word if word != "mlp,gcn" else "mlp" for word in words])
     assert refused.status == 2 and "holds trials with other models" in refused.err
+
+
+def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monkeypatch):
+    recipe = Path("presets/recipe/gcn/nodes.yaml")
+    recipe.parent.mkdir(parents=True)
+    data = "data: {init_args: {split: random-20-40-40}}"
+    recipe.write_text(f"{data}\nmodel: {{init_args: {{metric: roc_auc, lr: 0.02}}}}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    words = ["--models", "mlp,gcn", "--minutes", 0.05, *SHORT, "--no-test", "--out"]
+    assert cli("compare", *nodes, *words, "found").status == 0
+    configs = [
+        yaml.safe_load(Path(f"found/runs/{run}/config.yaml").read_text()) for run in ("000-mlp", "001-gcn")
+    ]
+    told = [(one["data"]["init_args"]["split"], one["model"]["init_args"]["metric"]) for one in configs]
+    assert told == [(None, None)] * 2 and configs[1]["model"]["init_args"]["lr"] == 0.02
+    asked = cli("compare", *nodes, *words, "asked", "--data.split", "random-50-25-25")
+    (mlp, gcn) = (
+        json.loads(line)["metrics"] for line in Path("asked/trials.jsonl").read_text().splitlines()[:2]
+    )
+    assert asked.status == 0 and mlp.keys() == gcn.keys()
+    split = yaml.safe_load(Path("asked/runs/001-gcn/config.yaml").read_text())["data"]["init_args"]["split"]
+    assert split == "random-50-25-25"
 
 
 def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
