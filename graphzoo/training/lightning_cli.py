@@ -179,10 +179,12 @@ class GraphzooCLI(LightningCLI):
         self.state.missing = missing_folders(self.run_dir)
         if self.plan.resume:
             self.state.events = set((self.run_dir / "tensorboard").glob("events.*"))
-        if not self.plan.dry_run:
+        trainer = self.config[self.plan.command].trainer
+        if self.plan.dry_run:
+            trainer.logger = False  # some write when they are made, or need to know where
+        else:
             if self.run_dir.is_dir():
                 self._lock()
-            trainer = self.config[self.plan.command].trainer
             if self.plan.resume and any(word.partition("=")[0] == "--logger" for word in self.plan.typed):
                 trainer.logger = without_repeated(trainer.get("logger"))
             loggers = trainer.get("logger")
