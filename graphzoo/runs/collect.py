@@ -77,8 +77,10 @@ def _in_order(name: Any) -> list[tuple[float, str]]:
 
 
 def _finished(path: Path) -> Record | None:
-    """The tested run of a results.json, if it belongs to no row."""
-    if (path.parent.parent / "command.json").is_file():
+    """The tested run of a results.json, unless it belongs to a row that is averaged."""
+    above = path.parent.parent
+    is_seed = re.fullmatch(r"(split-\d+-)?seed-\d+", path.parent.name) is not None
+    if (above / "command.json").is_file() and (not is_seed or (above / "row.json").is_file()):
         return None
     from graphzoo.runs.record import read_record
 
