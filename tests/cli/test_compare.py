@@ -169,6 +169,25 @@ def test_what_does_not_fit_into_the_time_is_said(cli, nodes, monkeypatch):
     assert [row["note"] for row in rows] == ["stopped after its share of 27 s", "not tried: no time was left"]
 
 
+def test_other_seeds_of_a_run_that_was_stopped_are_no_longer(tmp_path, monkeypatch):
+    given = []
+
+    def run(self, model, seed, settings, share, passed):
+        given.append((model, seed, bool(settings), round(share)))
+        cut = f"{module.STOPPED} of {share:.0f} s" if model == "galit" else ""
+        score = {"val/acc": 0.9 if model == "galit" and not settings else 0.5}
+        return module.Trial(model, seed, settings, score, 10.0, note=cut, share=share), 0
+
+    monkeypatch.setattr(module.Comparison, "_run", run)
+    monkeypatch.setattr(module.Comparison, "_draw", lambda self, model: {})
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(tmp_path, ["--data", "nodes"], ["mlp", "galit"], **known)
+    assert comparison.work(100, lambda *_: None, lambda _: None) == 0
+    first = [("mlp", 0, False, 30), ("galit", 0, False, 50)]
+    assert given == [*first, ("galit", 1, False, 50), ("mlp", 1, False, 70), ("galit", 2, False, 50),
+                     ("mlp", 2, False, 50)]  # fmt: skip
+
+
 def test_triples_are_answered_with_the_weights_of_the_package_too(cli, tiny_kg):
     words = [
         "--data",
