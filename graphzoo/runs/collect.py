@@ -12,6 +12,7 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.published import average_metrics
 from graphzoo.runs.results_file import selection_of
 from graphzoo.runs.row import left_out, read_row
+from graphzoo.system.files import files_below
 
 if TYPE_CHECKING:
     from graphzoo.runs.record import Record
@@ -43,10 +44,10 @@ def collect(
         if path.is_file():
             files[path] = read_row(path)
         elif path.is_dir():
-            for file in sorted(path.rglob("row.json")):
+            for file in files_below(path, "row.json"):
                 with left_out(damaged):
                     files[file] = read_row(file)
-            for file in sorted(path.rglob("results.json")):
+            for file in files_below(path, "results.json"):
                 with left_out(damaged):
                     if record := _finished(file):
                         records[file] = record
