@@ -18,6 +18,7 @@ from graphzoo.runs.collect import WHO, all_seeds, collect, ranges, seeds_of
 from graphzoo.runs.published import PROTOCOLS, VERDICTS, compare, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
+from graphzoo.system.paths import typed
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
 _FORMATS = ("table", "markdown", "csv")
@@ -67,7 +68,8 @@ def results_main(argv: list[str]) -> int:
     if not rows:
         for path in wanted.path:
             if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
-                remedy = f"Test it: graphzoo test {path}, or train it on: graphzoo fit {path}"
+                run = typed(path)
+                remedy = f"Test it: graphzoo test {run}, or train it on: graphzoo fit {run}"
                 raise UsageError(f"{path} is a run that was not tested\n{remedy}")
         raise UsageError(f"there are no such results\n{_what_there_is(found)}")
     lines = [

@@ -351,10 +351,10 @@ def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes
 
 
 def test_an_untested_run_has_no_results_yet(cli):
-    Path("stopped").mkdir()
-    Path("stopped/config.yaml").touch()
-    told = cli("results", "stopped").err
-    assert "stopped is a run that was not tested\nTest it: graphzoo test stopped, or train it on: " in told
+    Path("my run").mkdir()
+    Path("my run/config.yaml").touch()
+    told = cli("results", "my run").err
+    assert "my run is a run that was not tested\nTest it: graphzoo test 'my run', or train it on: " in told
 
 
 def test_a_hits_that_was_chosen_is_in_the_row():
