@@ -39,8 +39,8 @@ def reproduce_parser(*, pair: bool = True) -> Parser:
     )
     add = parser.add_argument
     if pair:
-        add("model", metavar="MODEL", help="model, see `graphzoo list model`")
-        add("data", metavar="DATA", help="data set, see `graphzoo list data`")
+        add("model", metavar="MODEL", nargs="?", help="model, see `graphzoo list model`")
+        add("data", metavar="DATA", nargs="?", help="data set, see `graphzoo list data`")
     add("--seeds", metavar="0,1,2", help="seeds, also 0-4 (default 0,1,2; with --splits 0)")
     add("--splits", default="", metavar="0-9", help="run every seed on each of these splits")
     add("--recipe", metavar="NAME", help="another recipe of the model, or none")
