@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.catalog.settings import word_of
+from graphzoo.catalog.settings import word_of, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, function_of
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
@@ -25,6 +25,7 @@ from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
+from graphzoo.runs.record import flatten
 from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically
@@ -34,6 +35,9 @@ from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
+
+# What figures have to share to be compared; the recipe of a model may say otherwise for the paper's sake.
+_PROTOCOL = ("data.split", "data.protocol", "model.metric")
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,7 +202,8 @@ def _open(
     # a model that is trained, whose configuration has the data's settings
     first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
     plan = make_plan("fit", ["--model", first, *data])
-    settings = settings_of("fit", ["--model", plan.model, *data])
+    words = [*data, *_protocol(plan.model, data)]
+    settings = settings_of("fit", ["--model", plan.model, *words])
     datamodule = load_data(settings)
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
     folder = wanted.out or RUNS / "compare" / name
@@ -216,11 +221,19 @@ def _open(
         metric = settings["model"].get("init_args", {}).get("metric")
         monitor = function_of(row.class_path).monitor_of(metric, datamodule.graph)  # type: ignore[attr-defined]
     comparison = Comparison(
-        folder, data, models, monitor=monitor, mode=row.mode, num_valid=datamodule.num_valid,
+        folder, words, models, monitor=monitor, mode=row.mode, num_valid=datamodule.num_valid,
         in_process=wanted.in_process,
     )  # fmt: skip
     facts, told = function_of(row.facts)(datamodule)
     return comparison, told, facts
+
+
+def _protocol(model: str, data: list[str]) -> list[str]:
+    """Words for the split, the protocol and the metric of all models, unless the user named a recipe."""
+    if any(word.partition("=")[0] == "--recipe" for word in data):
+        return []
+    settings = flatten(settings_of("fit", ["--model", model, *data, "--recipe", "none"]))
+    return words_of({name: settings[name] for name in _PROTOCOL if name in settings})
 
 
 def _models(given: str, known: tuple[str, ...]) -> list[str]:

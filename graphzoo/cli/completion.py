@@ -44,7 +44,7 @@ _HINTS = {
 _TRAINING = ("fit", "validate", "test")
 # Commands that name a model and a data set without options.
 _PAIRS = ("reproduce", "search")
-_RUNS = ("predict", "export", "plot", "results", "test", "validate")
+_RUNS = ("fit", "predict", "export", "plot", "results", "test", "validate")
 Parsers = Callable[[str], Parser | None]
 """The parser of a command; None for those that Lightning reads, and for words that are not a command."""
 

@@ -14,6 +14,7 @@ from graphzoo.errors import UsageError, of_system, shorten
 from graphzoo.runs.row import read_row
 from graphzoo.runs.series import is_claimed
 from graphzoo.runs.times import claimed_seconds, taken_seconds
+from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted, duration
@@ -166,7 +167,7 @@ def run_queue(entries: Sequence[Entry], run_row: Callable[[Row], int], runs: Pat
         tell(f"  {entry.place}: {entry.text}\n    {first}\n")
     if failed:
         tell("Run the same command to try what failed again.\n")
-    tell(f"all rows as a table: graphzoo results {runs}\n")
+    tell(f"all rows as a table: graphzoo results {typed(runs)}\n")
     return int(bool(failed))
 
 

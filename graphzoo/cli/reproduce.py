@@ -26,8 +26,11 @@ from graphzoo.system.units import counted
 from graphzoo.training.start import one_device, run_command, run_here
 
 
-def reproduce_parser() -> Parser:
-    """The options; all others are for `graphzoo fit`."""
+def reproduce_parser(*, pair: bool = True) -> Parser:
+    """The options; all others are for `graphzoo fit`. Without a `pair` of model and data for `--all`.
+
+    A value of an option of `graphzoo fit` would be taken for them: the parser does not know these options.
+    """
     parser = Parser(
         "reproduce",
         "MODEL DATA [options] [options of fit], or --all FILE",
@@ -35,8 +38,9 @@ def reproduce_parser() -> Parser:
         "resumes where it was stopped.",
     )
     add = parser.add_argument
-    add("model", metavar="MODEL", nargs="?", help="model, see `graphzoo list model`")
-    add("data", metavar="DATA", nargs="?", help="data set, see `graphzoo list data`")
+    if pair:
+        add("model", metavar="MODEL", nargs="?", help="model, see `graphzoo list model`")
+        add("data", metavar="DATA", nargs="?", help="data set, see `graphzoo list data`")
     add("--seeds", metavar="0,1,2", help="seeds, also 0-4 (default 0,1,2; with --splits 0)")
     add("--splits", default="", metavar="0-9", help="run every seed on each of these splits")
     add("--recipe", metavar="NAME", help="another recipe of the model, or none")
@@ -69,16 +73,14 @@ def reproduce_main(argv: list[str]) -> int:
 
 def _reproduce_all(argv: list[str]) -> int:
     """The rows of a file, one after another."""
-    parser = reproduce_parser()
-    wanted, rest = parser.read_some(argv)
-    names = [name for name in (wanted.model, wanted.data, *rest[:1]) if name and not name.startswith("-")]
-    if names:
-        raise UsageError(f"--all FILE lists the rows: leave {names[0]!r} out, or write it into the file")
+    wanted, rest = reproduce_parser(pair=False).read_some(argv)
+    if rest and not rest[0].startswith("-"):
+        raise UsageError(f"--all FILE lists the rows: leave {rest[0]!r} out, or write it into the file")
     for option in ("seeds", "splits", "recipe", "ablation"):
         if getattr(wanted, option):
             raise UsageError(f"--{option} is for one row: write it into the line of {wanted.all}")
     runs = wanted.out or RUNS
-    entries = read_queue(wanted.all, parser, rest, runs, in_process=wanted.in_process)
+    entries = read_queue(wanted.all, reproduce_parser(), rest, runs, in_process=wanted.in_process)
     for entry in entries:
         entry.check()
     return run_queue(entries, _run_row, runs)

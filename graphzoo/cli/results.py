@@ -18,6 +18,7 @@ from graphzoo.runs.collect import WHO, all_seeds, collect, ranges, seeds_of
 from graphzoo.runs.published import PROTOCOLS, VERDICTS, compare, split_protocol
 from graphzoo.runs.row import main_metric
 from graphzoo.runs.tables import spread
+from graphzoo.system.paths import typed
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
 _FORMATS = ("table", "markdown", "csv")
@@ -67,7 +68,8 @@ def results_main(argv: list[str]) -> int:
     if not rows:
         for path in wanted.path:
             if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
-                remedy = f"Test it: graphzoo test {path}, or train it on: graphzoo fit {path}"
+                run = typed(path)
+                remedy = f"Test it: graphzoo test {run}, or train it on: graphzoo fit {run}"
                 raise UsageError(f"{path} is a run that was not tested\n{remedy}")
         raise UsageError(f"there are no such results\n{_what_there_is(found)}")
     lines = [
@@ -78,7 +80,7 @@ def results_main(argv: list[str]) -> int:
     if form == "table":
         _print(lines)
     else:
-        sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows))
+        sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows, metric, commands))
     return tell_damaged("results", damaged)
 
 
@@ -166,19 +168,22 @@ def to_markdown(lines: Sequence[Sequence[str]]) -> str:
     return row(_COLUMNS) + "|" + "---|" * len(kept) + "\n" + "".join(map(row, lines))
 
 
-def _to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """All metrics of all rows in full precision."""
+def _to_csv(rows: Sequence[Mapping[str, Any]], only: str, commands: bool) -> str:
+    """All metrics of all rows, or one of them alone, in full precision."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     measured = ["mean", "std", "runs", "seeds", "splits", "paper", "paper_std", "verdict", "differs"]
-    writer.writerow([*WHO, "metric", *measured, "protocol"])
+    writer.writerow([*WHO, "metric", *measured, "protocol", *(["command"] if commands else [])])
     for row in rows:
         lists = [all_seeds(row), ranges(row.get("splits") or [])]
         for metric, figure in row["metrics"].items():
+            if only not in ("", metric):
+                continue
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
             told = [_verdict(row, figure), visible(row["differs"]) if row.get("differs") else None]
             told.append(split_protocol(metric)[1] or row.get("protocol"))
+            told += [visible(row.get("command") or "")] if commands else []
             # a terminal may be what reads it
             who = [visible(row[key]) if row.get(key) else None for key in WHO]
             writer.writerow([*who, metric.removeprefix("test/"), *figures, *told])

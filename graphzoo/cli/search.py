@@ -43,6 +43,8 @@ _LEAN = [
     "--trainer.num_sanity_val_steps=0",
 ]
 _SHOWN = 5  # trials in the table
+_UNTOLD = ("--quiet", "--debug", "--no-test", "--no_test")  # change no figure, or are not for reproduce
+_OF_ENTRIES = ("--trainer.callbacks.", "--trainer.logger.")  # set an argument of the last one in a list
 _FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
 
 
@@ -310,10 +312,13 @@ def _report(
     counts = {"trials": len(study.trials), "complete": len(complete), "seconds": seconds}
     described = {**record, "monitor": monitor, **counts, "best": {**told, "settings": best.params}}
     write_results(study.folder / "search.json", described)
-    options = {**study.space.options, **_options_of(rest)[0]}
+    typed, left_out = _options_of(rest)
+    options = {**study.space.options, **typed}
     path = options.get("data.path", options.get("data.init_args.path"))
-    own = "" if path is None else f" {shlex.quote(f'--data.path={word_of(path)}')}"
-    tell(f"{recipe}: test it once with graphzoo reproduce {plan.model} {plan.data} --recipe {recipe}{own}\n")
+    words = ["graphzoo", "reproduce", plan.model, plan.data, "--recipe", str(recipe)]
+    words += [] if path is None else words_of({"data.path": path})
+    words += [word for word in left_out if word not in _UNTOLD]
+    tell(f"{recipe}: test it once with {shlex.join(words)}\n")
 
 
 def _shown(value: Any) -> str:
@@ -359,7 +364,8 @@ def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
             position += 1
         group = name[2:].partition(".")[0]
         is_setting = name.startswith("--") and group in ("model", "data", "trainer")
-        if is_setting and "." in name and name[-1] != "+":
+        is_setting &= "." in name and name[-1] != "+" and not name.startswith(_OF_ENTRIES)
+        if is_setting:
             settings[name[2:]] = value_of_word(value) if equals else True
         elif name not in ("--recipe", "--logger"):
             others.append(name + (f"={value}" if equals else ""))

@@ -12,6 +12,7 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.published import average_metrics
 from graphzoo.runs.results_file import selection_of
 from graphzoo.runs.row import left_out, read_row
+from graphzoo.system.files import files_below
 
 if TYPE_CHECKING:
     from graphzoo.runs.record import Record
@@ -43,10 +44,10 @@ def collect(
         if path.is_file():
             files[path] = read_row(path)
         elif path.is_dir():
-            for file in sorted(path.rglob("row.json")):
+            for file in files_below(path, "row.json"):
                 with left_out(damaged):
                     files[file] = read_row(file)
-            for file in sorted(path.rglob("results.json")):
+            for file in files_below(path, "results.json"):
                 with left_out(damaged):
                     if record := _finished(file):
                         records[file] = record
@@ -77,8 +78,10 @@ def _in_order(name: Any) -> list[tuple[float, str]]:
 
 
 def _finished(path: Path) -> Record | None:
-    """The tested run of a results.json, if it belongs to no row."""
-    if (path.parent.parent / "command.json").is_file():
+    """The tested run of a results.json, unless it belongs to a row that is averaged."""
+    above = path.parent.parent
+    is_seed = re.fullmatch(r"(split-\d+-)?seed-\d+", path.parent.name) is not None
+    if (above / "command.json").is_file() and (not is_seed or (above / "row.json").is_file()):
         return None
     from graphzoo.runs.record import read_record
 

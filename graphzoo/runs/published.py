@@ -21,7 +21,7 @@ VERDICTS = (
 )
 """The rule of `compare` for readers of a table."""
 
-_LONGEST_NAME = 200
+_LONGEST_NAME = 255  # as that of a file, from which own data have theirs
 _LARGEST = 1e100
 _ROUNDING = 1e-9  # of a sum of decimal figures
 

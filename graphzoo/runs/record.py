@@ -25,6 +25,7 @@ from graphzoo.runs.published import (
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
 from graphzoo.runs.row import left_out, read_row
+from graphzoo.system.files import files_below
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
@@ -261,7 +262,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _runs_below(folder: Path) -> list[Path]:
-    folders = {path.parent for name in ("results.json", "config.yaml") for path in folder.rglob(name)}
+    folders = {path.parent for name in ("results.json", "config.yaml") for path in files_below(folder, name)}
     runs = (run for run in folders if ".stopped-" not in run.name and _is_run(run))
     return sorted(runs, key=lambda run: in_natural_order(str(run)))
 

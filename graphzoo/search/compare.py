@@ -55,6 +55,7 @@ class Trial:
     seconds: float = 0.0
     gib: float = 0.0  # peak memory of its process, 0 where it is unknown
     note: str = ""  # why there is no score, or what is to be known of it
+    share: float = 0.0  # seconds that it was given, 0 where an earlier version did not say
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ class Comparison:
                 best, left = row.trials[0], budget - self.seconds
                 done = {trial.seed for trial in row.trials}
                 if seed not in done and row.seconds and left > 1.2 * row.seconds:
-                    yield best.model, seed, best.settings, left
+                    cut = best.note.startswith(STOPPED) and best.share  # a longer run has another score
+                    yield best.model, seed, best.settings, min(left, cut or left)
 
     def _searched(self, until: float) -> Iterator[str]:
         """Models whose settings are drawn, the best few in turn, as long as there is time for one more."""
@@ -219,7 +221,8 @@ class Comparison:
             note = f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
         elif words[0] == "fit" and metrics and seconds > 0.95 * share:
             note = f"{STOPPED} of {share:.0f} s"
-        return Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note), status
+        trial = Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note, round(share, 1))
+        return trial, status
 
     def _read(self, folder: Path, log: Path, status: int) -> tuple[dict[str, float], str]:
         """Validation metrics of a run at its best epoch, or why there are none."""

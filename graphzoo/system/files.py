@@ -30,6 +30,19 @@ def check_growth(path: Path, packed: int, unpacked: int) -> None:
         )
 
 
+def files_below(folder: Path, name: str) -> list[Path]:
+    """All files of that name below a folder, sorted, also below links to folders at most two levels down.
+
+    Runs may lie on another disk. Links further down, in runs that may come from anybody, are not followed.
+    """
+    linked = (each for pattern in ("*", "*/*") for each in folder.glob(pattern) if each.is_symlink())
+    found: dict[Path, Path] = {}
+    for place in (folder, *sorted(linked)):
+        for path in sorted(place.rglob(name)):
+            found.setdefault(path.parent.resolve(), path)  # a link may lead to what was found already
+    return sorted(found.values())
+
+
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill a file beside `path`, then give it that name at once; the folder is made.
 

@@ -39,7 +39,7 @@ from graphzoo.runs.directory import (
     write_config,
 )
 from graphzoo.runs.lock import RunLock
-from graphzoo.system.paths import relative
+from graphzoo.system.paths import relative, typed
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import Task
 from graphzoo.training import resume
@@ -179,10 +179,12 @@ class GraphzooCLI(LightningCLI):
         self.state.missing = missing_folders(self.run_dir)
         if self.plan.resume:
             self.state.events = set((self.run_dir / "tensorboard").glob("events.*"))
-        if not self.plan.dry_run:
+        trainer = self.config[self.plan.command].trainer
+        if self.plan.dry_run:
+            trainer.logger = False  # some write when they are made, or need to know where
+        else:
             if self.run_dir.is_dir():
                 self._lock()
-            trainer = self.config[self.plan.command].trainer
             if self.plan.resume and any(word.partition("=")[0] == "--logger" for word in self.plan.typed):
                 trainer.logger = without_repeated(trainer.get("logger"))
             loggers = trainer.get("logger")
@@ -274,10 +276,10 @@ class GraphzooCLI(LightningCLI):
             return
         done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
         if most is not None and 0 <= most < done:
-            run = relative(self.run_dir)
+            here = relative(self.run_dir)
             raise UsageError(
-                f"{run}: training is past epoch {done}, and --trainer.max_epochs is {most}\n"
-                f"Give more than {done}, or test it: graphzoo test {run}"
+                f"{here}: training is past epoch {done}, and --trainer.max_epochs is {most}\n"
+                f"Give more than {done}, or test it: graphzoo test {typed(self.run_dir)}"
             )
 
     def _tell_resumed(self) -> None:

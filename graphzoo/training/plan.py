@@ -141,8 +141,10 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     if plan.source_run is not None and not own and not (data and model):
         plan = _lean_on_run(plan, plan.source_run)
     elif own:
-        headers = [read_header(file).items() for file in own if Path(file).is_file()]
-        plan = replace(plan, **_names_in(dict(chain.from_iterable(headers))))
+        header = dict(chain.from_iterable(read_header(file).items() for file in own if Path(file).is_file()))
+        plan = replace(plan, **_names_in(header))
+        if command == "fit":
+            plan = _multiplying_as(plan, header)
     plan = _check_complete(plan, data, model, bool(own))
     plan = _apply_model(_apply_data(plan, data), model)
     _check_pair(plan, data, model)
@@ -258,8 +260,7 @@ def _locate_checkpoint(
     # asked for once, the test split is left alone to the end
     header = read_header(run / "config.yaml")
     tests = plan.tests and header.get("test") != "no"
-    precision = plan.matmul_precision or _matmul_precision(header.get("matmul_precision"))
-    return replace(plan, resume=True, run_dir=run, tests=tests, matmul_precision=precision)
+    return replace(_multiplying_as(plan, header), resume=True, run_dir=run, tests=tests)
 
 
 def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
@@ -384,6 +385,12 @@ def _seed(value: str | None) -> int | None:
     if not value.isdecimal() or int(value) >= 2**32:
         raise UsageError(f"--seed must be a whole number from 0 to {2**32 - 1}, got {value!r}")
     return int(value)
+
+
+def _multiplying_as(plan: Plan, header: dict[str, str]) -> Plan:
+    """The plan with the precision of products that a run's config.yaml notes, unless another is asked for."""
+    precision = plan.matmul_precision or _matmul_precision(header.get("matmul_precision"))
+    return replace(plan, matmul_precision=precision)
 
 
 def _matmul_precision(value: str | None) -> str | None:

@@ -42,9 +42,15 @@ def one_device(words: list[str]) -> list[str]:
 
 
 def run_command(arguments: list[str]) -> int:
-    """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it."""
-    with started(arguments) as (process, _):
+    """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it.
+
+    Where this process was asked to stop and the other one did not hear of it, or had just ended: 128 + that
+    signal.
+    """
+    with started(arguments) as (process, received):
         status = process.wait()
+    if not status and received:
+        return 128 + received[-1]
     return 128 - status if status < 0 else status
 
 
@@ -61,21 +67,25 @@ def started(
     # A Ctrl-C reaches both processes; a SIGTERM this one alone. Either way the seed saves, and then both end.
     command = [sys.executable, "-m", "graphzoo.cli", *arguments]
     received: list[signal.Signals] = []
-    with subprocess.Popen(command, env=environment, **streams) as process:
+    process: subprocess.Popen[bytes] | None = None
 
-        def pass_on(signum: int, frame: Any) -> None:
-            received.append(signal.Signals(signum))
-            if signum == signal.SIGTERM:
-                process.send_signal(signum)
+    def pass_on(signum: int, frame: Any) -> None:
+        received.append(signal.Signals(signum))
+        if signum == signal.SIGTERM and process is not None:
+            process.send_signal(signum)
 
-        before: dict[signal.Signals, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            before = {signum: signal.signal(signum, pass_on) for signum in (signal.SIGTERM, signal.SIGINT)}
-        try:
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        # before the process is there: one that is not told to end would outlive this one
+        before = {signum: signal.signal(signum, pass_on) for signum in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with subprocess.Popen(command, env=environment, **streams) as process:
+            if signal.SIGTERM in received:
+                process.send_signal(signal.SIGTERM)
             yield process, received
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def last_words(log: Path) -> str:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 
 import graphzoo
 from graphzoo.catalog.tasks import TASKS
@@ -85,6 +86,28 @@ def test_a_comparison_goes_on_where_it_was_stopped(cli, nodes, monkeypatch):
     assert refused.status == 2 and "holds trials with other models" in refused.err
 
 
+def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monkeypatch):
+    recipe = Path("presets/recipe/gcn/nodes.yaml")
+    recipe.parent.mkdir(parents=True)
+    data = "data: {init_args: {split: random-20-40-40}}"
+    recipe.write_text(f"{data}\nmodel: {{init_args: {{metric: roc_auc, lr: 0.02}}}}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    words = ["--models", "mlp,gcn", "--minutes", 0.05, *SHORT, "--no-test", "--out"]
+    assert cli("compare", *nodes, *words, "found").status == 0
+    configs = [
+        yaml.safe_load(Path(f"found/runs/{run}/config.yaml").read_text()) for run in ("000-mlp", "001-gcn")
+    ]
+    told = [(one["data"]["init_args"]["split"], one["model"]["init_args"]["metric"]) for one in configs]
+    assert told == [(None, None)] * 2 and configs[1]["model"]["init_args"]["lr"] == 0.02
+    asked = cli("compare", *nodes, *words, "asked", "--data.split", "random-50-25-25")
+    (mlp, gcn) = (
+        json.loads(line)["metrics"] for line in Path("asked/trials.jsonl").read_text().splitlines()[:2]
+    )
+    assert asked.status == 0 and mlp.keys() == gcn.keys()
+    split = yaml.safe_load(Path("asked/runs/001-gcn/config.yaml").read_text())["data"]["init_args"]["split"]
+    assert split == "random-50-25-25"
+
+
 def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
     run = module._here
 
@@ -144,6 +167,25 @@ def test_what_does_not_fit_into_the_time_is_said(cli, nodes, monkeypatch):
     assert cli("compare", *nodes, *words).status == 0
     rows = json.loads(Path("found/compare.json").read_text())["models"]
     assert [row["note"] for row in rows] == ["stopped after its share of 27 s", "not tried: no time was left"]
+
+
+def test_other_seeds_of_a_run_that_was_stopped_are_no_longer(tmp_path, monkeypatch):
+    given = []
+
+    def run(self, model, seed, settings, share, passed):
+        given.append((model, seed, bool(settings), round(share)))
+        cut = f"{module.STOPPED} of {share:.0f} s" if model == "galit" else ""
+        score = {"val/acc": 0.9 if model == "galit" and not settings else 0.5}
+        return module.Trial(model, seed, settings, score, 10.0, note=cut, share=share), 0
+
+    monkeypatch.setattr(module.Comparison, "_run", run)
+    monkeypatch.setattr(module.Comparison, "_draw", lambda self, model: {})
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(tmp_path, ["--data", "nodes"], ["mlp", "galit"], **known)
+    assert comparison.work(100, lambda *_: None, lambda _: None) == 0
+    first = [("mlp", 0, False, 30), ("galit", 0, False, 50)]
+    assert given == [*first, ("galit", 1, False, 50), ("mlp", 1, False, 70), ("galit", 2, False, 50),
+                     ("mlp", 2, False, 50)]  # fmt: skip
 
 
 def test_triples_are_answered_with_the_weights_of_the_package_too(cli, tiny_kg):

@@ -95,7 +95,8 @@ def test_runs_are_offered_newest_first(offer, workplace):
     newest = "runs/galit-cora/20260101-000000-bb"
     assert offer("predict", "--ckpt_path", "")[:3] == ["best", "last", newest]
     assert offer("results", "--published", "runs/") == offer("results", "runs/") != []
-    assert offer("export", "runs/") == [newest, "runs/galit-cora/20250101-000000-aa"]
+    older = "runs/galit-cora/20250101-000000-aa"
+    assert offer("export", "runs/") == [newest, older] == offer("fit", "runs/")
 
 
 def test_mistakes(cli):

@@ -171,6 +171,11 @@ def test_wrong_files_are_refused_before_a_run(cli, workplace, lines, told):
         (["galit", "cora", "--all", "rows.txt"], "leave 'galit' out"),
         (["--all", "rows.txt", "galit", "cora"], "leave 'galit' out"),
         (["--all", "rows.txt", "--seeds", "0"], "--seeds is for one row"),
+        # a value in a word of its own is the option's, and no model
+        (
+            ["--all", "rows.txt", "--trainer.max_epochs", "2", "--model.lrr", "1"],
+            "line 1: unknown option --model.lrr",
+        ),
         (["--all"], "--all needs a value"),
     ],
 )

@@ -240,6 +240,37 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
         assert refused.status == 2 and "is not a row of results" in refused.err, content
 
 
+def test_csv_has_the_metric_and_the_commands_that_are_asked_for(tmp_path, cli):
+    figure = {"mean": 0.5, "std": None, "paper": None, "paper_std": None, "values": [0.5]}
+    row = {"model": "galit", "data": "cora", "seeds": [0], "command": "graphzoo reproduce galit cora"}
+    (tmp_path / "row.json").write_text(
+        json.dumps({**row, "metrics": {"test/acc": figure, "test/ap": figure}})
+    )
+    table = ["results", str(tmp_path), "--format=csv"]
+    (line,) = csv.DictReader(io.StringIO(cli(*table, "--metric=ap", "--commands").out))
+    assert line["metric"] == "ap" and line["command"] == "graphzoo reproduce galit cora"
+    every = list(csv.DictReader(io.StringIO(cli(*table).out)))
+    assert [line["metric"] for line in every] == ["acc", "ap"] and "command" not in every[0]
+
+
+def test_the_finished_runs_of_a_row_that_is_not_done_are_shown(reproduce, cli):
+    reproduce("--seeds=0,1")
+    shutil.rmtree("runs/reproduce/galit-tiny/seed-1")
+    Path("runs/reproduce/galit-tiny/row.json").unlink()
+    (line,) = csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out))
+    assert (line["model"], line["runs"], line["seeds"]) == ("galit", "1", "0")
+    reproduce("--seeds=0,1")
+    (line,) = csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out))
+    assert (line["runs"], line["seeds"]) == ("2", "0, 1")
+
+
+def test_data_may_have_the_longest_name_of_a_file(reproduce, cli, tiny_nodes):
+    folder = Path("d" * 250)
+    shutil.copy(tiny_nodes, f"{folder}.npz")
+    reproduce("--seeds=0", f"--data.path={folder}.npz", "--out=row")
+    assert "d" * 250 in cli("results", "row", "--format=csv").out
+
+
 def test_untrained_weights_are_told_and_are_no_result(cli, tiny_nodes, tmp_path):
     names = ["--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--logger=csv"]
     tested = cli("test", *names, "--trainer.accelerator=cpu", "--run_dir=untrained")
@@ -320,10 +351,10 @@ def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes
 
 
 def test_an_untested_run_has_no_results_yet(cli):
-    Path("stopped").mkdir()
-    Path("stopped/config.yaml").touch()
-    told = cli("results", "stopped").err
-    assert "stopped is a run that was not tested\nTest it: graphzoo test stopped, or train it on: " in told
+    Path("my run").mkdir()
+    Path("my run/config.yaml").touch()
+    told = cli("results", "my run").err
+    assert "my run is a run that was not tested\nTest it: graphzoo test 'my run', or train it on: " in told
 
 
 def test_a_hits_that_was_chosen_is_in_the_row():

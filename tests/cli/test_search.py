@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -317,3 +318,19 @@ def test_trials_of_changed_data_stay_alone(cli, search, tiny_nodes):
 def test_the_command_that_tests_the_recipe_names_own_files(search, tiny_nodes):
     told = search("--trials=1").err
     assert f"reproduce galit nodes --recipe {FOLDER / 'best.yaml'} --data.path={tiny_nodes}\n" in told
+
+
+def test_the_command_that_tests_the_recipe_has_what_a_recipe_cannot_say(search, cli):
+    """An argument of a callback by itself made a recipe that nobody could read."""
+    callback = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.patience=2"]
+    words = [*callback, "--optimizer=SGD", "--optimizer.lr", "0.1", "--quiet", "--out=my search"]
+    told = search("--trials=1", *words).err
+    recipe = yaml.safe_load(Path("my search/best.yaml").read_text())
+    assert "callbacks" not in recipe["trainer"]
+    command = shlex.split(told.splitlines()[-1].partition("test it once with graphzoo ")[2])
+    assert command[-4:] == [*callback, "--optimizer=SGD", "--optimizer.lr=0.1"]
+    done = cli(*command, "--seeds=0", "--in-process", "--out=row")
+    assert done.status == 0, done.err
+    config = yaml.safe_load(Path("row/seed-0/config.yaml").read_text())
+    assert config["optimizer"]["init_args"]["lr"] == 0.1
+    assert config["trainer"]["callbacks"][-1]["init_args"]["patience"] == 2

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from graphzoo.system import files
-from graphzoo.system.files import write_atomically, write_text_atomically
+from graphzoo.system.files import files_below, write_atomically, write_text_atomically
 
 
 def test_a_text_is_there_at_once_with_its_line_ends(tmp_path):
@@ -48,3 +48,19 @@ def test_what_the_writer_cannot_read_keeps_its_name(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "x", lambda file: file.write((tmp_path / "gone").read_bytes()))
     assert caught.value.filename == str(tmp_path / "gone") and list(tmp_path.iterdir()) == []
+
+
+def test_runs_on_another_disk_are_found_once_and_their_own_links_not_followed(tmp_path):
+    """`runs/ROW -> /elsewhere/ROW` was left out without a word."""
+    for folder in ("disk/row/seed-0", "runs/galit/one", "secret"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "results.json").touch()
+    (tmp_path / "disk/row/seed-0/link").symlink_to(tmp_path / "secret")
+    (tmp_path / "runs/reproduce").mkdir()
+    links = {"runs/reproduce/row": "disk/row", "runs/newest": "runs/galit/one", "runs/gone": "nothing"}
+    for link, target in (links | {"runs/again": "runs"}).items():
+        (tmp_path / link).symlink_to(tmp_path / target)
+    found = [
+        path.relative_to(tmp_path / "runs").parent for path in files_below(tmp_path / "runs", "results.json")
+    ]
+    assert list(map(str, found)) == ["galit/one", "reproduce/row/seed-0"]

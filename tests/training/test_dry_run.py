@@ -53,6 +53,15 @@ def test_sizes_times_and_memory_and_no_run_written(request, workplace, task):
     assert "writes no run; downloads and caches are kept" in result.out and "epoch 1/" not in result.out
 
 
+@pytest.mark.parametrize("logger", ["mlflow", "wandb,tensorboard"])
+def test_loggers_are_left_alone(fit, workplace, logger):
+    for package in logger.split(","):
+        pytest.importorskip(package)
+    before = sorted(workplace.rglob("*"))
+    assert "writes no run" in dry(fit, f"--logger={logger}").out
+    assert sorted(workplace.rglob("*")) == before
+
+
 def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
     found = shown(dry(fit, "--data.micro_batch_size=4"))
     fit("--run_dir=run", "--data.micro_batch_size=4", epochs=3)

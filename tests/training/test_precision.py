@@ -52,6 +52,9 @@ def test_a_run_says_and_keeps_it(fit):
     assert "# matmul_precision: high\n" in Path("run/config.yaml").read_text()
     assert torch.get_float32_matmul_precision() == "highest", "of this process it is none"
     assert make_plan("fit", ["--ckpt_path", "run"]).matmul_precision == "high"
+    again = ["--config", "run/config.yaml", "--run_dir", "again"]  # which repeats the run
+    assert make_plan("fit", again).matmul_precision == "high"
+    assert make_plan("fit", [*again, "--matmul_precision=medium"]).matmul_precision == "medium"
     assert main(["test", "--ckpt_path", "run", "--quiet", "--run_dir", "tested"]) == 0
     fit("--run_dir", "usual", "--matmul_precision", "highest", epochs=1)
     results = {run: json.loads(Path(run, "results.json").read_text()) for run in ("tested", "usual")}
