@@ -36,14 +36,14 @@ from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
-# What figures have to share to be compared; the recipe of a model may say otherwise for the paper's sake.
-_PROTOCOL = ("data.split", "data.protocol", "model.metric")
-
 if TYPE_CHECKING:
     import pandas as pd
 
     from graphzoo.search.compare import Comparison, Row
     from graphzoo.search.facts import Fact
+
+# What figures have to share to be compared; the recipe of a model may say otherwise for the paper's sake.
+_PROTOCOL = ("data.split", "data.protocol", "model.metric")
 
 
 def compare_parser() -> Parser:
@@ -202,7 +202,8 @@ def _open(
     # a model that is trained, whose configuration has the data's settings
     first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
     plan = make_plan("fit", ["--model", first, *data])
-    words = [*data, *_protocol(plan.model, data)]
+    protocol = _protocol(plan.model, data)
+    words = [*data, *protocol]
     settings = settings_of("fit", ["--model", plan.model, *words])
     datamodule = load_data(settings)
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
@@ -215,6 +216,7 @@ def _open(
     if others and not (folder / "command.json").is_file():
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": lasting_words(data), "models": models, "data": fingerprints(datamodule)}
+    record["protocol"] = protocol  # trials of another one cannot be compared with what follows
     claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor
     if monitor == "auto":  # the data have a metric of their own

@@ -260,7 +260,9 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
             **settings: Further settings of the encoder.
         """
         build: Any = cls
-        encoder: Self = build(in_channels, hidden_channels, out_channels, **settings)
+        given = {"hidden_channels": hidden_channels, "out_channels": out_channels}
+        channels = {name: width for name, width in given.items() if width is not None}
+        encoder: Self = build(in_channels=in_channels, **channels, **settings)
         return encoder
 
     @abstractmethod

@@ -79,10 +79,14 @@ class PyGForm(ABCMeta):
 
 
 def _has_own_form(signature: inspect.Signature) -> bool:
-    """Whether `__init__` begins with something else than a spec, as that of an own encoder may."""
+    """Whether `__init__` takes channels, or begins with no spec, as that of an own encoder may."""
+    if "in_channels" in signature.parameters:
+        return True
     first = next(iter(signature.parameters.values()), None)
     gathers = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return first is not None and first.name != "spec" and first.kind not in gathers
+    if first is None or first.kind in gathers or first.annotation is inspect.Parameter.empty:
+        return False
+    return "GraphSpec" not in str(first.annotation)
 
 
 def _of_channels(

@@ -45,6 +45,8 @@ def collect(
             files[path] = read_row(path)
         elif path.is_dir():
             for file in files_below(path, "row.json"):
+                if any(file.samefile(other) for other in files):
+                    continue  # behind a link, too
                 with left_out(damaged):
                     files[file] = read_row(file)
             for file in files_below(path, "results.json"):

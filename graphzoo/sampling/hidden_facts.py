@@ -88,6 +88,8 @@ class FactRemover:
             keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
             keep.index_fill_(0, removed.long(), False)  # `keep[removed] = False` would copy a number
         else:
+            if self._group.device != removed.device:
+                self.to(removed.device)
             hidden = torch.zeros(self._num_groups, dtype=torch.bool, device=removed.device)
             hidden.index_fill_(0, self._group[removed], True)
             keep = ~hidden[self._group]

@@ -33,14 +33,23 @@ def check_growth(path: Path, packed: int, unpacked: int) -> None:
 def files_below(folder: Path, name: str) -> list[Path]:
     """All files of that name below a folder, sorted, also below links to folders at most two levels down.
 
-    Runs may lie on another disk. Links further down, in runs that may come from anybody, are not followed.
+    Runs may lie on another disk. Links in runs, which may come from anybody, are not followed, nor are links
+    in linked folders and those that lead up.
     """
     linked = (each for pattern in ("*", "*/*") for each in folder.glob(pattern) if each.is_symlink())
     found: dict[Path, Path] = {}
-    for place in (folder, *sorted(linked)):
+    for place in (folder, *(link for link in sorted(linked) if _leads_on(link, folder))):
         for path in sorted(place.rglob(name)):
             found.setdefault(path.parent.resolve(), path)  # a link may lead to what was found already
     return sorted(found.values())
+
+
+def _leads_on(link: Path, folder: Path) -> bool:
+    """Whether a link below a folder stands outside of runs and leads elsewhere."""
+    above = [parent for parent in link.parents if parent == folder or folder in parent.parents]
+    is_in_run = any((parent / name).is_file() for parent in above for name in ("config.yaml", "results.json"))
+    is_behind_link = any(parent.is_symlink() for parent in above if parent != folder)
+    return not (is_in_run or is_behind_link or folder.resolve().is_relative_to(link.resolve()))
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:

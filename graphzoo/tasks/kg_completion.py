@@ -153,7 +153,10 @@ class KGCompletion(Task):
             self._relations = list(self._datamodule().relations)
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse weights of other relations, or of another split of these triples: a fit tests, too."""
+        """Refuse weights of other relations, or of another split of these triples.
+
+        Those that a fit validates and tests by could be among the triples that the weights were trained on.
+        """
         self._check_relations(described, name)
         self.check_data(dict(described), self._datamodule())
 

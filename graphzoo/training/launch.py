@@ -233,11 +233,18 @@ def _take_encoder(state: RunState) -> None:
 
 
 def _take_neighbourhoods(state: RunState) -> None:
-    """Let weights that come without their run be evaluated where they predict, unless the user says where."""
+    """Let weights that come without their run be evaluated where they predict, unless the user says where.
+
+    A recipe says it, and so do the words by which `graphzoo compare` asks all models alike.
+    """
     plan, options = state.plan, ("neighbourhood", "eval_neighbourhood", "relation_share", "protocol")
     source = plan.weights or (plan.checkpoint if plan.run_config is None else None)
     is_facts = plan.data == "kg" or plan.data in list_knowledge_graphs()
-    said = config_files(plan.typed) or any(plan.names(f"data.{option}") for option in options)
+    said = (
+        plan.names_recipe
+        or config_files(plan.typed)
+        or any(plan.names(f"data.{option}") for option in options)
+    )
     if plan.command == "fit" or not source or not is_facts or said:
         return
     content = read_pretrained(source) if plan.weights else read_checkpoint(Path(source))

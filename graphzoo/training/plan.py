@@ -46,6 +46,7 @@ class Plan:
     model: str = ""  # its name, for the run directory and the results; empty until it is known
     data: str = ""
     recipe: str = ""  # <model>/<name>
+    names_recipe: bool = False  # the user chose it
     seed: int | None = None  # given on the command line
     run_dir: Path | None = None  # given on the command line, or that of the run that is resumed
     checkpoint: Path | None = None  # file to start from
@@ -149,6 +150,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     plan = _apply_model(_apply_data(plan, data), model)
     _check_pair(plan, data, model)
     plan = _apply_recipe(plan, values.get("recipe"), fresh=model is not None and plan.run_config is None)
+    plan = replace(plan, names_recipe=values.get("recipe") not in (None, "none"))
     plan = _apply_trainer(plan, values.get("trainer"), values.get("logger", ""))
     if isinstance(data, Preset) and (needed := data.header.get("requires")):
         if not own and not plan.names(needed):

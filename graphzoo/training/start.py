@@ -44,12 +44,11 @@ def one_device(words: list[str]) -> list[str]:
 def run_command(arguments: list[str]) -> int:
     """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it.
 
-    Where this process was asked to stop and the other one did not hear of it, or had just ended: 128 + that
-    signal.
+    Where this process was asked to stop meanwhile: 128 + that signal, however the other one ended.
     """
     with started(arguments) as (process, received):
         status = process.wait()
-    if not status and received:
+    if received:
         return 128 + received[-1]
     return 128 - status if status < 0 else status
 

@@ -179,11 +179,12 @@ def test_a_seeds_process_gives_its_status_back(monkeypatch):
     assert run_command(["fit"]) == 2
 
 
+@pytest.mark.parametrize("own", [0, 1])
 @pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
-def test_who_asks_to_stop_while_a_seed_ends_well_is_heard(monkeypatch, tmp_path, name, status):
+def test_who_asks_to_stop_while_a_seed_ends_is_heard(monkeypatch, tmp_path, name, status, own):
     """Also Ctrl-C's signal for this process alone, as `kill -INT` and supervisors send it."""
     script = tmp_path / "seed"
-    script.write_text(f"#!/bin/sh\ntrap '' TERM\nkill -{name} $PPID\nsleep 0.2\n")
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\nkill -{name} $PPID\nsleep 0.2\nexit {own}\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     assert run_command(["fit"]) == status

@@ -99,6 +99,10 @@ def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monk
     ]
     told = [(one["data"]["init_args"]["split"], one["model"]["init_args"]["metric"]) for one in configs]
     assert told == [(None, None)] * 2 and configs[1]["model"]["init_args"]["lr"] == 0.02
+    record = json.loads(Path("found/command.json").read_text())
+    Path("found/command.json").write_text(json.dumps(record | {"protocol": []}))
+    refused = cli("compare", *nodes, *words, "found")  # begun when recipes still had their say
+    assert refused.status == 2 and "found holds trials with other protocol" in refused.err
     asked = cli("compare", *nodes, *words, "asked", "--data.split", "random-50-25-25")
     (mlp, gcn) = (
         json.loads(line)["metrics"] for line in Path("asked/trials.jsonl").read_text().splitlines()[:2]

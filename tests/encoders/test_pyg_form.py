@@ -292,11 +292,23 @@ def test_own_encoders_of_nodes_may_be_built_as_they_like():
     x, edge_index = graph()
     sizes = {"in_channels": 9, "hidden_channels": 8, "out_channels": 4}
     for cls in (Mine, Same):
-        for encoder in (cls(9, 8, 4), cls(**sizes)):
+        for encoder in (cls(9, 8, 4), cls(**sizes), cls.from_channels(9, 8, 4)):
             assert encoder(x, edge_index).shape == (30, 4)
 
+    class Short(Mine):
+        def __init__(self, in_channels, hidden_channels):
+            super().__init__(in_channels, hidden_channels, 4)
 
-def test_type_checkers_are_told_of_the_forms():
+    class Named(GALiT):
+        def __init__(self, graph_spec: GraphSpec, **settings):
+            super().__init__(graph_spec, **settings)
+
+    assert Short.from_channels(9, 8)(x, edge_index).shape == (30, 4)
+    for encoder in (Named(9, 8, 4), Named(**sizes), Named.from_channels(9, 8, 4)):
+        assert encoder(x, edge_index).shape == (30, 4)
+
+
+def test_no_init_that_type_checkers_read_refuses_another_form():
     """They look at `__init__` and `__new__`, not at the class of the class that adds a form."""
     for cls in (*(cls for cls, _ in CASES.values()), NodeDataModule, LinkDataModule, KGDataModule):
         assert inspect.getsource(cls.__init__).lstrip().startswith("@has_other_forms"), cls

@@ -57,10 +57,15 @@ def test_runs_on_another_disk_are_found_once_and_their_own_links_not_followed(tm
         (tmp_path / folder / "results.json").touch()
     (tmp_path / "disk/row/seed-0/link").symlink_to(tmp_path / "secret")
     (tmp_path / "runs/reproduce").mkdir()
+    (tmp_path / "other").mkdir()
     links = {"runs/reproduce/row": "disk/row", "runs/newest": "runs/galit/one", "runs/gone": "nothing"}
-    for link, target in (links | {"runs/again": "runs"}).items():
+    links |= {"runs/again": "runs", "runs/above": ".", "runs/galit/one/link": "secret"}
+    links |= {"other/link": "secret", "runs/other": "other"}
+    for link, target in links.items():
         (tmp_path / link).symlink_to(tmp_path / target)
-    found = [
-        path.relative_to(tmp_path / "runs").parent for path in files_below(tmp_path / "runs", "results.json")
-    ]
-    assert list(map(str, found)) == ["galit/one", "reproduce/row/seed-0"]
+    found = files_below(tmp_path / "runs", "results.json")
+    parents = [str(path.relative_to(tmp_path / "runs").parent) for path in found]
+    assert parents == ["galit/one", "reproduce/row/seed-0"]
+    one = tmp_path / "runs/galit/one"
+    assert files_below(one, "results.json") == [one / "results.json"]
+    assert files_below(one.parent, "results.json") == [one / "results.json"]

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers.link_graphs import make_link_graph
 from helpers.node_graphs import small_parts, write_npz
 
@@ -82,3 +83,7 @@ def test_a_model_of_neighbourhoods_is_tested_in_them(tmp_path, monkeypatch):
     whole = ["--data.protocol=whole_graph", "--run_dir=whole"]
     assert main(["test", "--ckpt_path=shared", *data, *CPU, *whole]) == 0
     assert metrics("whole")["test/mrr"] == pytest.approx(metrics("run")["test/whole_graph/mrr"], abs=1e-6)
+    Path("own.yaml").write_text("data: {init_args: {neighbourhood: 6, eval_neighbourhood: 4}}\n")
+    assert main(["test", "--ckpt_path=shared", *data, *CPU, "--recipe=own.yaml", "--run_dir=own"]) == 0
+    settings = yaml.safe_load(Path("own/config.yaml").read_text())["data"]["init_args"]
+    assert settings["eval_neighbourhood"] == 4 and settings["relation_share"] != 0.25
