@@ -99,7 +99,7 @@ def test_nothing_else_writes_to_the_terminal():
         ],
         "cli/lists.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
         "system/streams.py": [r'"\n")'],  # nothing but the end of a line
-        "cli/results.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows))'],  # visible there
+        "cli/results.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows, metric, commands))'],
     }
 
 
