@@ -40,13 +40,15 @@ def collect(
     """
     files: dict[Path, dict[str, Any]] = {}
     records: dict[Path, Record] = {}
+    seen: set[Path] = set()
     for path in paths:
         if path.is_file():
             files[path] = read_row(path)
         elif path.is_dir():
             for file in files_below(path, "row.json"):
-                if any(file.samefile(other) for other in files):
-                    continue  # behind a link, too
+                if (place := file.resolve()) in seen:
+                    continue  # behind a link in another folder
+                seen.add(place)
                 with left_out(damaged):
                     files[file] = read_row(file)
             for file in files_below(path, "results.json"):

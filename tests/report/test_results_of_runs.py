@@ -438,3 +438,10 @@ def test_changed_settings_are_shown_where_no_score_is_published(tmp_path, capsys
     assert "trainer.max_epochs 8" in printed(capsys, tmp_path, "--format=markdown")
     lines = csv.DictReader(io.StringIO(printed(capsys, tmp_path, "--format=csv")))
     assert {line["differs"] for line in lines} == {"trainer.max_epochs 8"}
+
+
+def test_a_row_behind_a_link_in_another_folder_is_listed_once(tmp_path):
+    write_row(tmp_path / "disk" / "row")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "row").symlink_to(tmp_path / "disk" / "row")
+    assert len(collect([tmp_path / "runs"])) == len(collect([tmp_path / "runs", tmp_path / "disk"])) == 1
