@@ -183,7 +183,7 @@ class WandbRun(Callback):
             run.config.update(  # type: ignore[no-untyped-call]
                 {
                     **self.names,
-                    "group": "-".join(self.names.get(name, "") for name in ("model", "data")),
+                    "group": run.group or "-".join(self.names.get(name, "") for name in ("model", "data")),
                     "task": type(pl_module).__name__,
                     "encoder": _plain(getattr(encoder, "init_args", {})),
                     "versions": versions(),

@@ -12,6 +12,7 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.published import average_metrics
 from graphzoo.runs.results_file import selection_of
 from graphzoo.runs.row import left_out, read_row
+from graphzoo.runs.series import is_run_folder
 from graphzoo.system.files import files_below
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def _in_order(name: Any) -> list[tuple[float, str]]:
 def _finished(path: Path) -> Record | None:
     """The tested run of a results.json, unless it belongs to a row that is averaged."""
     above = path.parent.parent
-    is_seed = re.fullmatch(r"(split-\d+-)?seed-\d+", path.parent.name) is not None
-    if (above / "command.json").is_file() and (not is_seed or (above / "row.json").is_file()):
+    if (above / "command.json").is_file() and (
+        not is_run_folder(path.parent.name) or (above / "row.json").is_file()
+    ):
         return None
     from graphzoo.runs.record import read_record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,15 @@ class Run:
         """What it adds to the command line."""
         split = [] if self.split is None else ["--data.split_index", str(self.split)]
         return [*split, "--seed", str(self.seed)]
+
+
+def is_run_folder(name: str) -> bool:
+    """Whether `Run.folder` names folders so.
+
+    >>> is_run_folder("seed-0"), is_run_folder("split-1-seed-0"), is_run_folder("umls-seed-0")
+    (True, True, False)
+    """
+    return re.fullmatch(r"(split-\d+-)?seed-\d+", name) is not None
 
 
 def runs_of(seeds: str, splits: str) -> list[Run]:

@@ -13,6 +13,7 @@ import jsonargparse
 from graphzoo.callbacks import MetricsFile
 from graphzoo.callbacks.wandb_run import remembered_id
 from graphzoo.errors import UsageError
+from graphzoo.runs.series import is_run_folder
 from graphzoo.training.plan import RunState
 
 # What Weights & Biases takes at most, in letters.
@@ -78,9 +79,9 @@ def _place_wandb(
     arguments: jsonargparse.Namespace, run_dir: Path, state: RunState, names: Mapping[str, str]
 ) -> None:
     """Name, group and tags of the run at Weights & Biases; a resumed run continues its own."""
-    group = f"{state.model}-{state.data_name}"[:_LONGEST_NAME]
+    named = f"{state.model}-{state.data_name}"
     ours = {
-        "group": group,
+        "group": _group(state, run_dir)[:_LONGEST_NAME],
         "tags": [f"{key}:{name}"[:_LONGEST_TAG] for key, name in names.items() if name],
         "job_type": state.plan.command,
     }
@@ -91,6 +92,16 @@ def _place_wandb(
         # W&B's own process may have begun in another folder.
         arguments["save_dir"] = str(Path(arguments["save_dir"]).absolute())
     if arguments.get("name") is None:
-        arguments["name"] = f"{group}-{run_dir.name}"[:_LONGEST_NAME]
+        arguments["name"] = f"{named}-{run_dir.name}"[:_LONGEST_NAME]
     if state.plan.resume and arguments.get("id") is None and arguments.get("version") is None:
         arguments["id"] = remembered_id(run_dir, arguments.get("project"), arguments.get("entity"))
+
+
+def _group(state: RunState, run_dir: Path) -> str:
+    """Model, data, a recipe that is not called as the data, and the row that the run is a seed of."""
+    recipe = state.plan.recipe.rpartition("/")[2]
+    named = [state.model, state.data_name, *([recipe] if recipe not in ("", state.data) else [])]
+    group, run_dir = "-".join(map(str, named)), run_dir.absolute()
+    if is_run_folder(run_dir.name) and run_dir.parent.name != group:
+        group += f"-{run_dir.parent.name}"
+    return group

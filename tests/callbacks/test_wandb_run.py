@@ -80,6 +80,7 @@ def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
         "galit-classes",
         "galit-classes-nodes",
     )
+    assert run.config["group"] == run.run.run_group
     assert run.summary["test/acc"] == results["metrics"]["test/acc"]
     sizes = {part: run.summary[f"data/{part}"] for part in ("train", "valid", "test")}
     assert sizes == {part: results["split"][part] for part in sizes} and run.summary["data/nodes"] == 60
@@ -180,7 +181,13 @@ def test_frozen_numbers_are_not_learned_and_the_address_is_told_once(tmp_path, c
     module = torch.nn.Linear(3, 4)
     module.bias.requires_grad_(False)
     run = SimpleNamespace(config=SimpleNamespace(update=lambda *_, **__: None), summary={})
-    run.offline, run.url, run.project, run.entity = False, "https://wandb.example/runs/1", "my zoo", "me"
+    run.group, run.offline, run.url, run.project, run.entity = (
+        "",
+        False,
+        "https://wandb.example/runs/1",
+        "my zoo",
+        "me",
+    )
     callback = WandbRun(tmp_path)
     callback._runs = lambda trainer: [(None, run)]
     split = {"train": 1, "valid": 2, "test": 3}

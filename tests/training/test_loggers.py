@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from jsonargparse import Namespace
 
 from graphzoo.training.loggers import _place_wandb
@@ -12,8 +13,40 @@ def test_long_names_of_own_data_fit_weights_and_biases():
     """It refuses tags of more than 64 letters, and names of more than 128."""
     arguments = Namespace(group=None, tags=None, job_type=None, name="mine")
     state = SimpleNamespace(
-        model="pencil", data_name="d" * 150, plan=SimpleNamespace(command="fit", resume=False)
+        model="pencil",
+        data="links",
+        data_name="d" * 150,
+        plan=SimpleNamespace(command="fit", resume=False, recipe="pencil/links"),
     )
     _place_wandb(arguments, Path("run"), state, {"data": "d" * 150, "recipe": "short"})
     assert arguments.tags == ["data:" + "d" * 59, "recipe:short"]
     assert arguments.group == "pencil-" + "d" * 121
+
+
+@pytest.mark.parametrize(
+    ("recipe", "run_dir", "expected"),
+    [
+        ("knowformer/umls", "runs/mine", "knowformer-umls"),
+        ("", "runs/mine", "knowformer-umls"),
+        ("knowformer/umls-long", "runs/mine", "knowformer-umls-umls-long"),
+        ("knowformer/umls", "runs/reproduce/knowformer-umls/seed-0", "knowformer-umls"),
+        ("knowformer/umls-long", "runs/knowformer-umls-umls-long/seed-0", "knowformer-umls-umls-long"),
+        ("knowformer/umls", "runs/ablation/knowformer-umls-layers/l-1/seed-0", "knowformer-umls-l-1"),
+        ("knowformer/umls", "mine/split-1-seed-2", "knowformer-umls-mine"),
+    ],
+)
+def test_panels_average_the_seeds_of_one_setting(recipe, run_dir, expected):
+    """Other recipes and the rows of an ablation are other settings."""
+    arguments = Namespace(group=None, tags=None, job_type=None, name=None)
+    plan = SimpleNamespace(command="fit", resume=False, recipe=recipe)
+    state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
+    _place_wandb(arguments, Path(run_dir), state, {})
+    assert arguments.group == expected and arguments.name == f"knowformer-umls-{Path(run_dir).name}"
+
+
+def test_a_group_that_the_user_chose_stays():
+    arguments = Namespace(group="mine", tags=None, job_type=None, name=None)
+    plan = SimpleNamespace(command="fit", resume=False, recipe="")
+    state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
+    _place_wandb(arguments, Path("run"), state, {})
+    assert arguments.group == "mine"
