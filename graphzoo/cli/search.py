@@ -21,6 +21,7 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
 from graphzoo.runs.published import mean_and_deviation
+from graphzoo.runs.record import flatten
 from graphzoo.runs.results_file import write_results
 from graphzoo.runs.series import Run, claim, runs_of
 from graphzoo.search.space import Space, nested, read_space
@@ -78,9 +79,10 @@ def search_parser() -> Parser:
 def search_main(argv: list[str]) -> int:
     """Try settings until the budget is spent; the best become a recipe.
 
-    The first trial is what would be fitted today, as far as it lies in the space. What the command line sets
-    is not searched. The same command continues an interrupted search, and several processes can share one
-    folder. The exit status is 0, 1 if no trial could be evaluated, or that of a run that was stopped.
+    The first trial is what would be fitted today, as far as it lies in the space. What the command line and
+    its files set is not searched. The same command continues an interrupted search, and several processes can
+    share one folder. The exit status is 0, 1 if no trial could be evaluated, or that of a run that was
+    stopped.
     """
     wanted, rest = search_parser().read_some(pair_first("search", argv))
     if several_processes():
@@ -129,11 +131,14 @@ def _own_data(settings: Mapping[str, Any]) -> list[str] | None:
 
 
 def _searched(space: Space, rest: list[str]) -> Space:
-    """The space without what the command line sets."""
-    left = space.without(set(_options_of(rest)[0]))
-    for name in [name for name in space.choices if name not in left.choices]:
-        tell(f"{name} is set on the command line: not searched\n")
-    return left
+    """The space without what the command line and its files set."""
+    set_in = {f"in {file}": set(flatten(read_settings(Path(file)))) for file in config_files(rest)}
+    for where, names in {**set_in, "on the command line": set(_options_of(rest)[0])}.items():
+        left = space.without(names)
+        for name in [name for name in space.choices if name not in left.choices]:
+            tell(f"{name} is set {where}: not searched\n")
+        space = left
+    return space
 
 
 def _open_study(

@@ -77,7 +77,9 @@ class Space:
         given = {".".join(_parts(name)) for name in names if name.partition(".")[0] in _GROUPS}
         left = {name: choice for name, choice in self.choices.items() if ".".join(_parts(name)) not in given}
         if not left:
-            raise UsageError(f"{self.path}: the command line sets everything it searches\nLeave some out")
+            raise UsageError(
+                f"{self.path}: the command line and its files set everything it searches\nLeave some out"
+            )
         return Space(self.path, left, self.options)
 
     def fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
