@@ -80,8 +80,13 @@ class BestCheckpoint(ModelCheckpoint):
         super().setup(trainer, pl_module, stage)
         use_checkpoint_file(trainer)
         if self.monitor == "auto":
-            own = (pl_module.monitor, self.mode)
-            self.monitor, mode = getattr(pl_module, "checkpoint_by", own)  # type: ignore[assignment]
+            own = (getattr(pl_module, "monitor", None), self.mode)
+            self.monitor, mode = getattr(pl_module, "checkpoint_by", own)
+            if self.monitor is None:
+                raise UsageError(
+                    f"{type(pl_module).__name__} does not say by which metric its best checkpoint is chosen\n"
+                    f"Name one that it logs: {type(self).__name__}(directory, 'val/acc', mode='max')"
+                )
             if mode != self.mode:
                 self.mode, self.kth_value = mode, -self.kth_value
 

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule, Trainer
 
 from graphzoo.callbacks.checkpoint import BestCheckpoint, Interrupted, LastCheckpoint
+from graphzoo.errors import UsageError
 
 
 def test_a_test_of_several_processes_leaves_signals_to_lightning(tmp_path):
@@ -27,6 +29,43 @@ def test_a_signal_after_the_last_save_is_heard_before_the_test(tmp_path):
     checkpoint._signum = signal.SIGTERM
     with pytest.raises(Interrupted):
         checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
+
+
+class Regression(LightningModule):
+    """A module of another package."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch):
+        return self.layer(batch).square().mean()
+
+    def validation_step(self, batch):
+        self.log("val/error", self.layer(batch).square().mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def test_a_module_of_another_package_names_its_metric(tmp_path):
+    batches = torch.utils.data.DataLoader(torch.ones(4, 1))
+
+    def fit(*names, **mode):
+        checkpoint = BestCheckpoint(tmp_path, *names, **mode)
+        settings = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "accelerator": "cpu"}
+        Trainer(callbacks=[checkpoint], enable_model_summary=False, **settings).fit(
+            Regression(), batches, batches
+        )
+        return checkpoint
+
+    with pytest.raises(
+        UsageError, match=r"(?s)Regression does not say .*BestCheckpoint\(directory, 'val/acc'"
+    ):
+        fit()
+    assert not list(tmp_path.iterdir())
+    best = fit("val/error", mode="min")
+    assert (tmp_path / "best.ckpt").is_file() and best.best_model_score is not None
 
 
 def test_a_best_file_that_cannot_be_read_is_as_if_it_were_not_there(tmp_path):
