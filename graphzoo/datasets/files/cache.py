@@ -33,9 +33,9 @@ _Graph = TypeVar("_Graph", bound=StoredGraph)
 
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = TABLES) -> Path | None:
-    """The file of a split in a folder, or None; two candidates are an error."""
-    for name in (split, *OTHER_NAMES.get(split, ())):
-        paths = [path for end in suffixes if (path := folder / f"{name}{end}").is_file()]
+    """The file of a split in a folder, or None; two candidates without the usual name are refused."""
+    for names in ((split,), OTHER_NAMES.get(split, ())):
+        paths = [path for name in names for end in suffixes if (path := folder / f"{name}{end}").is_file()]
         if len(paths) > 1:
             raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
         if paths:

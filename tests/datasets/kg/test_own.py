@@ -144,6 +144,13 @@ def test_bad_paths(write, tmp_path):
         from_files(tmp_path)
 
 
+def test_two_files_that_may_be_the_same_split_are_refused(write, tmp_path):
+    for name, triples in (("train", TRAIN), ("val", VALID), ("dev", VALID), ("test", TEST)):
+        write(f"{name}.txt", triples)
+    with pytest.raises(DataError, match="both val.txt and dev.txt; keep one of them"):
+        from_files(tmp_path)
+
+
 def test_labels_beside_the_triples(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     write("entity2text.txt", [("a", "first letter")])
