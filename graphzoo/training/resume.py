@@ -158,7 +158,7 @@ def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override:
     if len(blocking) > 3:
         lines[-1] += f" (and {len(blocking) - 3} more)"
     remedy = (
-        "These cannot change while a run is resumed: leave them out, or start again without --ckpt_path"
+        "These cannot change while a run is resumed: leave them out, or start a new run with them"
         if fixed & set(blocking)
         else "Leave them out to resume the same run, or add --override to resume with the new values"
     )
@@ -226,10 +226,13 @@ class ResumeGuard(Callback):
             return
         here = datamodule.describe_split()
         if here["fingerprint"] != split["fingerprint"]:
+            named = [(here["name"], "split", split["name"])] if hasattr(datamodule, "split") else []
+            named.append((here["index"], "split_index", split["index"]))
+            words = [f"--data.{option} {there}" for now, option, there in named if now != there]
             raise UsageError(
                 f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
-                f"{split['name']} {split['index']}): its test nodes may be trained on already\n"
-                f"Give --data.split {split['name']} --data.split_index {split['index']}, or add --override"
+                f"{split['name']} {split['index']}): what it tests may be trained on already\n"
+                f"Give {' '.join(words) or 'the files that it was trained on'}, or add --override"
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -164,3 +164,22 @@ def test_a_changed_weight_decay_leaves_groups_alone_that_an_optimiser_does_not_d
     guard = ResumeGuard({}, {"--model.weight_decay": (0.01, 0.1)})
     guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("split", "there", "here", "remedy"),
+    [
+        ("public", ("public", 0), ("random", 1), "--data.split public --data.split_index 0"),
+        ("random", ("random", 0), ("random", 1), "--data.split_index 0"),
+        (None, ("85/5/10", 0), ("85/5/10", 1), "--data.split_index 0"),
+        (None, ("85/5/10", 0), ("given", 0), "the files that it was trained on"),
+    ],
+)
+def test_the_remedy_for_another_split_names_options_of_its_data(split, there, here, remedy):
+    """Those of links and triples have no `split`."""
+    told = {"name": here[0], "index": here[1], "fingerprint": "b"}
+    datamodule = SimpleNamespace(describe_split=lambda: told, **({"split": split} if split else {}))
+    guard = ResumeGuard({"split": {"name": there[0], "index": there[1], "fingerprint": "a"}}, {})
+    with pytest.raises(UsageError) as refused:
+        guard.on_fit_start(SimpleNamespace(datamodule=datamodule), torch.nn.Linear(1, 1))
+    assert str(refused.value).splitlines()[1] == f"Give {remedy}, or add --override"
