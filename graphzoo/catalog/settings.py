@@ -106,6 +106,21 @@ def word_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one level: `model.encoder.num_layers`, without `init_args`.
+
+    >>> flatten({"model": {"init_args": {"lr": 0.1}}})
+    {'model.lr': 0.1}
+    """
+    if not isinstance(config, dict):
+        return {prefix: config}
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        inner = prefix if name == "init_args" else f"{prefix}.{name}" if prefix else str(name)
+        flat |= flatten(value, inner) if isinstance(value, dict) and value else {inner: value}
+    return flat
+
+
 def words_of(options: Mapping[str, Any]) -> list[str]:
     """Options as words of a command line.
 

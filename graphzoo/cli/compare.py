@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.catalog.settings import word_of, words_of
+from graphzoo.catalog.settings import flatten, word_of, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, function_of
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
@@ -25,7 +25,6 @@ from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
-from graphzoo.runs.record import flatten
 from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically

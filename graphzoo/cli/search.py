@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import read_settings, value_of_word, word_of, words_of
+from graphzoo.catalog.settings import flatten, read_settings, value_of_word, word_of, words_of
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser, at_least, check_splits, lasting_words, pair_first, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
 from graphzoo.runs.published import mean_and_deviation
-from graphzoo.runs.record import flatten
 from graphzoo.runs.results_file import write_results
 from graphzoo.runs.series import Run, claim, runs_of
 from graphzoo.search.space import Space, nested, read_space

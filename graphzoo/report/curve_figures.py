@@ -7,12 +7,13 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from graphzoo.catalog.settings import flatten
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Block, Note, Picture, slug
 from graphzoo.report.results import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
-from graphzoo.runs.record import Group, Record, flatten
+from graphzoo.runs.record import Group, Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from typing import Any
 
 from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.presets import Preset, find_preset, list_presets
-from graphzoo.catalog.settings import read_settings, word_of, words_of
+from graphzoo.catalog.settings import flatten, read_settings, word_of, words_of
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import find_recipe
-from graphzoo.runs.record import TOLD, Record, flatten
+from graphzoo.runs.record import TOLD, Record
 from graphzoo.runs.results_file import shaping_callbacks
 
 # Where and how a run is watched, which changes no figure.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import in_natural_order, read_header
-from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.settings import flatten, read_settings
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.curves import Curves, read_curves
@@ -420,18 +420,3 @@ def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
             for text, place in zip(told, places, strict=True)
         ]
     return told
-
-
-def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one level: `model.encoder.num_layers`, without `init_args`.
-
-    >>> flatten({"model": {"init_args": {"lr": 0.1}}})
-    {'model.lr': 0.1}
-    """
-    if not isinstance(config, dict):
-        return {prefix: config}
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        inner = prefix if name == "init_args" else f"{prefix}.{name}" if prefix else str(name)
-        flat |= flatten(value, inner) if isinstance(value, dict) and value else {inner: value}
-    return flat

@@ -106,8 +106,7 @@ class GraphzooCLI(LightningCLI):
         if config.seed_everything is True:
             config.seed_everything = draw_seed()
         seed = int(config.seed_everything)
-        # A printed configuration holds its own seed for data and task, which a new --seed has to replace.
-        for section in ("data", "model"):
+        for section in {"data", "model"} - self.plan.seeded:
             arguments = (config.get(section) or {}).get("init_args") or {}
             if self.plan.seed is not None and "seed" in arguments and not self.plan.names(f"{section}.seed"):
                 arguments["seed"] = seed

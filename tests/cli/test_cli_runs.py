@@ -164,6 +164,25 @@ def test_print_config_can_be_given_back(cli, fit, results):
     assert config["data"]["init_args"]["seed"] == 5, "the printed seed does not outlive a new one"
 
 
+def test_a_seed_of_its_own_stays_in_a_configuration_that_is_given_back(cli):
+    """One that is the run's follows a new --seed, in a configuration that names both."""
+    names = ("--model", "knowformer", "--data", "umls", "--recipe=none")
+
+    def seeds(*words):
+        shown = yaml.safe_load(cli("fit", *words, "--print_config").out)
+        return [shown["seed_everything"], shown["model"]["init_args"]["seed"]]
+
+    Path("own.yaml").write_text(cli("fit", *names, "--seed=3", "--model.seed=7", "--print_config").out)
+    Path("same.yaml").write_text(cli("fit", *names, "--seed=3", "--print_config").out)
+    Path("part.yaml").write_text("model: {init_args: {seed: 7}}")
+    assert seeds("--config=own.yaml", "--seed=5") == [5, 7]
+    assert seeds("--config=same.yaml", "--seed=5") == [5, 5]
+    assert seeds(*names, "--config=part.yaml", "--seed=7") == [7, 7]
+    assert seeds(*names, "--config=part.yaml", "--seed=5") == [5, 7]
+    assert seeds("--config=own.yaml", "--config=same.yaml", "--seed=5") == [5, 5]
+    assert seeds("--config=own.yaml", "--seed=5", "--model.seed=9") == [5, 9]
+
+
 def test_saved_config_repeats_the_run(fit, cli):
     fit("--run_dir=one", "--seed=2", epochs=1)
     assert cli("fit", "--config", "one/config.yaml", "--run_dir=two").status == 0
