@@ -81,12 +81,13 @@ class BestCheckpoint(ModelCheckpoint):
         use_checkpoint_file(trainer)
         if self.monitor == "auto":
             own = (getattr(pl_module, "monitor", None), self.mode)
-            self.monitor, mode = getattr(pl_module, "checkpoint_by", own)
-            if self.monitor is None:
+            monitor, mode = getattr(pl_module, "checkpoint_by", own)
+            if monitor is None and stage == "fit":
                 raise UsageError(
                     f"{type(pl_module).__name__} does not say by which metric its best checkpoint is chosen\n"
                     f"Name one that it logs: {type(self).__name__}(directory, 'val/acc', mode='max')"
                 )
+            self.monitor = monitor or self.monitor
             if mode != self.mode:
                 self.mode, self.kth_value = mode, -self.kth_value
 

@@ -145,7 +145,7 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
 def _parts(name: str) -> list[str]:
     """`model.encoder.gamma` as the path in a configuration, with `init_args` where classes are."""
     group, *rest = [part for part in name.split(".") if part != "init_args"]
-    if group == "model" and rest[0] == "encoder" and len(rest) > 1:
+    if group == "model" and rest[:1] == ["encoder"] and len(rest) > 1:
         return ["model", "init_args", "encoder", "init_args", *rest[1:]]
     return [group, *(["init_args"] if group != "trainer" else []), *rest]
 

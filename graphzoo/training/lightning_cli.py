@@ -49,7 +49,7 @@ from graphzoo.training.loggers import loggers_of, place_loggers, without_repeate
 from graphzoo.training.parser_errors import GraphzooParser
 from graphzoo.training.plan import RunState, draw_seed
 from graphzoo.training.results import Evaluated, report_results
-from graphzoo.training.settings import check_trainer, refuse_nulls, refuse_spawned
+from graphzoo.training.settings import check_trainer, follow_seed, own_seeds, refuse_nulls, refuse_spawned
 
 TRAINER_DEFAULTS = {
     # The DataModule deals the batches to the ranks itself, without repeats.
@@ -74,7 +74,7 @@ class GraphzooCLI(LightningCLI):
         self._began = time.perf_counter()
         self._wrote = False
         settings = {"parser_mode": "omegaconf+", "allow_abbrev": False, "dump_header": _header(state)}
-        words = {"command_line": state.arguments, "options": []}
+        words = {"command_line": state.arguments, "options": [], "own_seeds": own_seeds(plan)}
         super().__init__(
             # With this command line's words: a class of its own, as two runs do not share them.
             parser_class=type("GraphzooParser", (GraphzooParser,), words),
@@ -105,11 +105,7 @@ class GraphzooCLI(LightningCLI):
         config = self.config[self.plan.command]
         if config.seed_everything is True:
             config.seed_everything = draw_seed()
-        seed = int(config.seed_everything)
-        for section in {"data", "model"} - self.plan.seeded:
-            arguments = (config.get(section) or {}).get("init_args") or {}
-            if self.plan.seed is not None and "seed" in arguments and not self.plan.names(f"{section}.seed"):
-                arguments["seed"] = seed
+        follow_seed(config, parser.own_seeds)
         self._plain = self._plain_config()
 
     def _parse_ckpt_path(self) -> None:

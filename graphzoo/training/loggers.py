@@ -12,6 +12,7 @@ import jsonargparse
 
 from graphzoo.callbacks import MetricsFile
 from graphzoo.callbacks.wandb_run import remembered_id
+from graphzoo.catalog.presets import list_presets
 from graphzoo.errors import UsageError
 from graphzoo.runs.series import is_run_folder
 from graphzoo.training.plan import RunState
@@ -98,10 +99,18 @@ def _place_wandb(
 
 
 def _group(state: RunState, run_dir: Path) -> str:
-    """Model, data, a recipe that is not called as the data, and the row that the run is a seed of."""
-    recipe = state.plan.recipe.rpartition("/")[2]
-    named = [state.model, state.data_name, *([recipe] if recipe not in ("", state.data) else [])]
-    group, run_dir = "-".join(map(str, named)), run_dir.absolute()
-    if is_run_folder(run_dir.name) and run_dir.parent.name != group:
-        group += f"-{run_dir.parent.name}"
-    return group
+    """Model and data, and what tells other settings apart: the recipe, the row of an ablation, the trial."""
+    usual, recipe = f"{state.model}/{state.data}", state.plan.recipe
+    also = []
+    if recipe and recipe != usual:
+        also.append(recipe.rpartition("/")[2])
+    elif not recipe and any(preset.name == usual for preset in list_presets("recipe", state.model)):
+        also.append("none")
+    named = "-".join([state.model, state.data_name, *also])
+    folder = run_dir.absolute()
+    if folder.name == "run" and is_run_folder(folder.parent.name):
+        also.append(f"trial-{folder.parent.parent.name}")
+    elif is_run_folder(folder.name) and folder.parent.name != named:
+        also.append(folder.parent.name)
+    end = "".join(f"-{one}" for one in also)
+    return f"{state.model}-{state.data_name}"[: _LONGEST_NAME - len(end)] + end

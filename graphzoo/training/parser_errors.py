@@ -16,6 +16,7 @@ from graphzoo.catalog.classes import arguments_of
 from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, value_of
+from graphzoo.training.settings import follow_seed
 
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
@@ -38,6 +39,7 @@ class GraphzooParser(LightningArgumentParser):
 
     command_line: ClassVar[list[str]] = []  # as typed, presets resolved: the words of an error come from here
     options: ClassVar[list[str]] = []  # every option there is, for suggestions
+    own_seeds: ClassVar[set[str]] = set()  # sections whose seed is not the run's
 
     def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
         """Parse, once every file of settings is known to be plain values of a sane size.
@@ -47,6 +49,13 @@ class GraphzooParser(LightningArgumentParser):
         for file in config_files(args or []):
             read_settings(Path(file))
         return super().parse_args(args, *more, **options)
+
+    def dump(self, cfg: Any, *more: Any, **options: Any) -> str:
+        """The configuration as text; one that is printed has the seeds that a run would have."""
+        cfg = cfg.clone()
+        follow_seed(cfg, self.own_seeds)
+        text: str = super().dump(cfg, *more, **options)
+        return text
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise `UsageError` with the option, what is wrong with it, and the nearest names."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -49,7 +48,6 @@ class Plan:
     recipe: str = ""  # <model>/<name>
     names_recipe: bool = False  # the user chose it
     seed: int | None = None  # given on the command line
-    seeded: frozenset[str] = frozenset()  # which of "data" and "model" a file of settings gives a seed
     run_dir: Path | None = None  # given on the command line, or that of the run that is resumed
     checkpoint: Path | None = None  # file to start from
     source_run: Path | None = None  # the run directory that it lies in
@@ -162,33 +160,11 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         # A model preset without a data preset fits no task by itself: the user's files have to come first.
         lead, rest = [word for file in own for word in ("--config", file)], split_configs(rest)[1]
     typed = watch_metric(rest, _task(data))
-    seed: list[str] = []
-    if plan.seed is not None:
-        follows = _seeds_in(config_files((*lead, *plan.arguments, *typed)))
-        plan = replace(plan, seeded=frozenset(follows))
-        seed = ["--seed_everything", str(plan.seed)]
-        again = (name for name in follows if follows[name] and not plan.names(f"{name}.seed"))
-        seed += [f"--{name}.init_args.seed={plan.seed}" for name in again]
+    seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
     if plan.weights:
         start = [f"--model.init_args.start_from={plan.weights}"]
     return replace(plan, arguments=(*lead, *plan.arguments, *typed, *seed, *start))
-
-
-def _seeds_in(files: Sequence[str]) -> dict[str, bool]:
-    """Sections that have a seed in a file, and whether it is that of the file's run, as in a printed one.
-
-    That follows a new `--seed`; one of its own does not.
-    """
-    from graphzoo.catalog.settings import flatten, read_settings  # imports yaml
-
-    follows: dict[str, bool] = {}
-    for file in filter(os.path.isfile, files):
-        settings = flatten(read_settings(Path(file)))
-        for section in ("data", "model"):
-            if f"{section}.seed" in settings:
-                follows[section] = settings[f"{section}.seed"] == settings.get("seed_everything")
-    return follows
 
 
 def _task(data: Preset | str | None) -> TaskInfo | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -215,25 +215,28 @@ class ResumeGuard(Callback):
             check_training_state(trainer, self._checkpoint)
         self._checkpoint = None
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        there: dict[str, Any] = self.data.get("split") or {}
+        here: dict[str, Any] = datamodule.describe_split() if hasattr(datamodule, "describe_split") else {}
+        differs = bool(here and there) and here["fingerprint"] != there["fingerprint"]
+        # first, as the fingerprint of links and triples depends on their split
+        if differs and (words := _split_words(datamodule, here, there)):
+            self._refuse_split(here, " ".join(words))
         given, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and given is not None and given != trained:
             raise UsageError(
                 f"the data differ from those the checkpoint was trained on (fingerprint {given[:12]}, there "
                 f"{trained[:12]})\nGive the same files, or add --override"
             )
-        split = self.data.get("split")
-        if split is None or not hasattr(datamodule, "describe_split"):
-            return
-        here = datamodule.describe_split()
-        if here["fingerprint"] != split["fingerprint"]:
-            named = [(here["name"], "split", split["name"])] if hasattr(datamodule, "split") else []
-            named.append((here["index"], "split_index", split["index"]))
-            words = [f"--data.{option} {there}" for now, option, there in named if now != there]
-            raise UsageError(
-                f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
-                f"{split['name']} {split['index']}): what it tests may be trained on already\n"
-                f"Give {' '.join(words) or 'the files that it was trained on'}, or add --override"
-            )
+        if differs:
+            self._refuse_split(here, "the files that it was trained on")
+
+    def _refuse_split(self, here: dict[str, Any], remedy: str) -> NoReturn:
+        there = self.data["split"]
+        raise UsageError(
+            f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
+            f"{there['name']} {there['index']}): what it tests may be trained on already\n"
+            f"Give {remedy}, or add --override"
+        )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for optimizer in trainer.optimizers:
@@ -276,3 +279,14 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
     check_resume(differing, path, override=plan.override)
     data = {} if plan.override else checkpoint.get("graphzoo", {}).get("data", {})
     return checkpoint, ResumeGuard(data, differing)
+
+
+def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:
+    """Options that lead from one split to the other, as far as they are options of these data."""
+    named = {
+        "split": hasattr(datamodule, "split"),
+        "protocol": getattr(datamodule, "protocol", "") == here["name"],
+    }
+    option = next((name for name, has_it in named.items() if has_it), None)
+    words = [f"--data.{option} {there['name']}"] if option and here["name"] != there["name"] else []
+    return [*words, *([f"--data.split_index {there['index']}"] if here["index"] != there["index"] else [])]

@@ -1,15 +1,53 @@
-"""Settings that the parser lets pass and no run can be made of."""
+"""Settings that no run can be made of, though the parser lets them pass, and seeds that follow the run's."""
 
 from __future__ import annotations
 
+import os
 import typing
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from jsonargparse import Namespace
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 
+from graphzoo.catalog.settings import flatten, read_settings
 from graphzoo.errors import UsageError, check_range
+from graphzoo.training.options import config_files
+from graphzoo.training.plan import Plan
+
+
+def own_seeds(plan: Plan) -> set[str]:
+    """Which of "data" and "model" were given a seed that is not the run's.
+
+    The last file that names one counts. Where it equals the file's `seed_everything`, as in a printed
+    configuration, it is the run's. Earlier versions printed `model.seed: 0` beside any `seed_everything`;
+    that gives way to a `--seed`.
+    """
+    own: set[str] = set()
+    for file in filter(os.path.isfile, config_files(plan.arguments)):
+        settings = flatten(read_settings(Path(file)))
+        of_run = settings.get("seed_everything")
+        for section in ("data", "model"):
+            seed = settings.get(f"{section}.seed")
+            if seed is None:
+                continue
+            follows = seed in (of_run, "${seed_everything}") or (
+                seed == 0 and of_run is not None and plan.seed is not None
+            )
+            own = own - {section} if follows else own | {section}
+    return own | {section for section in ("data", "model") if plan.names(f"{section}.seed")}
+
+
+def follow_seed(config: Namespace, own: set[str]) -> None:
+    """Give data and task the run's seed, unless they have their `own`, or take none."""
+    if "seed_everything" not in config:
+        return  # of a parser inside the parser
+    for section in {"data", "model"} - own:
+        arguments = (config.get(section) or {}).get("init_args") or {}
+        if "seed" in arguments:
+            arguments["seed"] = int(config.seed_everything)
 
 
 def refuse_nulls(config: dict[str, Any]) -> None:

@@ -51,20 +51,20 @@ class Regression(LightningModule):
 def test_a_module_of_another_package_names_its_metric(tmp_path):
     batches = torch.utils.data.DataLoader(torch.ones(4, 1))
 
-    def fit(*names, **mode):
-        checkpoint = BestCheckpoint(tmp_path, *names, **mode)
+    def trainer(checkpoint):
         settings = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "accelerator": "cpu"}
-        Trainer(callbacks=[checkpoint], enable_model_summary=False, **settings).fit(
-            Regression(), batches, batches
-        )
-        return checkpoint
+        return Trainer(callbacks=[checkpoint], enable_model_summary=False, **settings)
 
-    with pytest.raises(
-        UsageError, match=r"(?s)Regression does not say .*BestCheckpoint\(directory, 'val/acc'"
-    ):
-        fit()
+    unnamed = BestCheckpoint(tmp_path)
+    trainer(unnamed).validate(Regression(), batches, verbose=False)  # chooses none
+    for _ in range(2):
+        with pytest.raises(
+            UsageError, match=r"(?s)Regression does not say .*BestCheckpoint\(directory, 'val/acc'"
+        ):
+            trainer(unnamed).fit(Regression(), batches, batches)
     assert not list(tmp_path.iterdir())
-    best = fit("val/error", mode="min")
+    best = BestCheckpoint(tmp_path, "val/error", mode="min")
+    trainer(best).fit(Regression(), batches, batches)
     assert (tmp_path / "best.ckpt").is_file() and best.best_model_score is not None
 
 

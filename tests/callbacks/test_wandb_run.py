@@ -181,13 +181,8 @@ def test_frozen_numbers_are_not_learned_and_the_address_is_told_once(tmp_path, c
     module = torch.nn.Linear(3, 4)
     module.bias.requires_grad_(False)
     run = SimpleNamespace(config=SimpleNamespace(update=lambda *_, **__: None), summary={})
-    run.group, run.offline, run.url, run.project, run.entity = (
-        "",
-        False,
-        "https://wandb.example/runs/1",
-        "my zoo",
-        "me",
-    )
+    run.group, run.offline, run.url = "", False, "https://wandb.example/runs/1"
+    run.project, run.entity = "my zoo", "me"
     callback = WandbRun(tmp_path)
     callback._runs = lambda trainer: [(None, run)]
     split = {"train": 1, "valid": 2, "test": 3}

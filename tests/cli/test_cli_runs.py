@@ -164,23 +164,52 @@ def test_print_config_can_be_given_back(cli, fit, results):
     assert config["data"]["init_args"]["seed"] == 5, "the printed seed does not outlive a new one"
 
 
-def test_a_seed_of_its_own_stays_in_a_configuration_that_is_given_back(cli):
-    """One that is the run's follows a new --seed, in a configuration that names both."""
+def test_data_and_task_follow_the_seed_of_the_run_unless_they_have_their_own(cli):
     names = ("--model", "knowformer", "--data", "umls", "--recipe=none")
 
     def seeds(*words):
-        shown = yaml.safe_load(cli("fit", *words, "--print_config").out)
-        return [shown["seed_everything"], shown["model"]["init_args"]["seed"]]
+        shown = cli("fit", *words, "--print_config")
+        config = yaml.safe_load(shown.out)
+        return [
+            config["seed_everything"],
+            *(config[name]["init_args"].get("seed") for name in ("data", "model")),
+        ]
 
     Path("own.yaml").write_text(cli("fit", *names, "--seed=3", "--model.seed=7", "--print_config").out)
     Path("same.yaml").write_text(cli("fit", *names, "--seed=3", "--print_config").out)
     Path("part.yaml").write_text("model: {init_args: {seed: 7}}")
-    assert seeds("--config=own.yaml", "--seed=5") == [5, 7]
-    assert seeds("--config=same.yaml", "--seed=5") == [5, 5]
-    assert seeds(*names, "--config=part.yaml", "--seed=7") == [7, 7]
-    assert seeds(*names, "--config=part.yaml", "--seed=5") == [5, 7]
-    assert seeds("--config=own.yaml", "--config=same.yaml", "--seed=5") == [5, 5]
-    assert seeds("--config=own.yaml", "--seed=5", "--model.seed=9") == [5, 9]
+    Path("three.yaml").write_text("seed_everything: 3")
+    Path("older.yaml").write_text(Path("own.yaml").read_text().replace("seed: 7", "seed: 0"))
+    # where a configuration is given back
+    assert seeds("--config=own.yaml") == seeds("--config=own.yaml", "--seed=3") == [3, 3, 7]
+    assert seeds("--config=same.yaml") == [3, 3, 3]
+    assert seeds("--config=own.yaml", "--seed=5") == [5, 5, 7]
+    assert seeds("--config=same.yaml", "--seed=5") == [5, 5, 5]
+    assert seeds("--config=own.yaml", "--config=same.yaml", "--seed=5") == [5, 5, 5]
+    assert seeds("--config=own.yaml", "--seed=5", "--model.seed=9") == [5, 5, 9]
+    # a file of one's own
+    assert seeds(*names, "--config=part.yaml") == [0, 0, 7]
+    assert seeds(*names, "--config=part.yaml", "--seed=5") == [5, 5, 7]
+    assert seeds(*names, "--config=three.yaml") == seeds(*names, "--seed=3") == [3, 3, 3]
+    # as earlier versions printed it: repeated as it was trained, and not for other seeds
+    assert seeds("--config=older.yaml") == [3, 3, 0] and seeds("--config=older.yaml", "--seed=5") == [5, 5, 5]
+
+
+def test_a_task_of_ones_own_follows_the_seed_if_it_takes_one(cli):
+    body = "from graphzoo.tasks import NodeClassification as N\n"
+    for name, seed in (("With", ", seed: int = 0"), ("Without", "")):
+        body += f"class {name}(N):\n    def __init__(self, encoder: dict{seed}):\n"
+        body += "        super().__init__(encoder)\n"
+    Path("own_task.py").write_text(body)
+    encoder = "--model.encoder={class_path: graphzoo.encoders.GALiT}"
+    Path("printed.yaml").write_text(
+        cli("fit", "--model=galit", "--data=cora", "--seed=3", "--print_config").out
+    )
+    for lead in (["--data=cora"], ["--config=printed.yaml"]):
+        for name, expected in (("With", 5), ("Without", None)):
+            shown = cli("fit", *lead, f"--model=own_task.{name}", encoder, "--seed=5", "--print_config")
+            assert shown.status == 0, shown.err
+            assert yaml.safe_load(shown.out)["model"]["init_args"].get("seed") == expected
 
 
 def test_saved_config_repeats_the_run(fit, cli):

@@ -214,11 +214,13 @@ def test_what_is_typed_is_not_searched(search):
 
 def test_what_a_file_of_settings_says_is_not_searched(search):
     """It comes after the recipe in the printed command, too, and would undo what was found."""
-    Path("mine.yaml").write_text("model: {init_args: {lr: 0.3}}")
+    Path("mine.yaml").write_text("data: {init_args: {}}\nmodel: {init_args: {lr: 0.3}}")
     found = search("--trials=2", "--config", "mine.yaml")
     assert "model.lr is set in mine.yaml: not searched" in found.err and "model.lr" not in trials()[0]
     for path in FOLDER.glob("trials/*/seed-0/run/config.yaml"):
         assert yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] == 0.3
+    Path("none.yaml").write_text("model: graphzoo.tasks.NodeClassification")
+    assert "not searched" not in search("--trials=1", "--config=none.yaml", "--out=class").err
     Path("all.yaml").write_text("model: {lr: 0.3, encoder: {init_args: {alpha: 0.2}}}")
     refused = search("--out=none", "--config=all.yaml", status=2)
     assert "the command line and its files set everything" in refused.err and not Path("none").exists()

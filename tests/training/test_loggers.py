@@ -21,13 +21,18 @@ def test_long_names_of_own_data_fit_weights_and_biases():
     _place_wandb(arguments, Path("run"), state, {"data": "d" * 150, "recipe": "short"})
     assert arguments.tags == ["data:" + "d" * 59, "recipe:short"]
     assert arguments.group == "pencil-" + "d" * 121
+    arguments.group = None
+    _place_wandb(arguments, Path("row/seed-0"), state, {})
+    assert arguments.group == "pencil-" + "d" * 117 + "-row"
 
 
 @pytest.mark.parametrize(
     ("recipe", "run_dir", "expected"),
     [
         ("knowformer/umls", "runs/mine", "knowformer-umls"),
-        ("", "runs/mine", "knowformer-umls"),
+        ("", "runs/mine", "knowformer-umls-none"),
+        ("umls", "runs/mine", "knowformer-umls-umls"),  # a file of one's own of that name
+        ("knowformer/umls", "search/trials/0003/seed-0/run", "knowformer-umls-trial-0003"),
         ("knowformer/umls-long", "runs/mine", "knowformer-umls-umls-long"),
         ("knowformer/umls", "runs/reproduce/knowformer-umls/seed-0", "knowformer-umls"),
         ("knowformer/umls-long", "runs/knowformer-umls-umls-long/seed-0", "knowformer-umls-umls-long"),
@@ -36,7 +41,7 @@ def test_long_names_of_own_data_fit_weights_and_biases():
     ],
 )
 def test_panels_average_the_seeds_of_one_setting(recipe, run_dir, expected):
-    """Other recipes and the rows of an ablation are other settings."""
+    """Other recipes, the rows of an ablation and trials of a search are other settings."""
     arguments = Namespace(group=None, tags=None, job_type=None, name=None)
     plan = SimpleNamespace(command="fit", resume=False, recipe=recipe)
     state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)

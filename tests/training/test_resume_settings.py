@@ -167,19 +167,43 @@ def test_a_changed_weight_decay_leaves_groups_alone_that_an_optimiser_does_not_d
 
 
 @pytest.mark.parametrize(
-    ("split", "there", "here", "remedy"),
+    ("has", "there", "here", "remedy"),
     [
-        ("public", ("public", 0), ("random", 1), "--data.split public --data.split_index 0"),
-        ("random", ("random", 0), ("random", 1), "--data.split_index 0"),
-        (None, ("85/5/10", 0), ("85/5/10", 1), "--data.split_index 0"),
-        (None, ("85/5/10", 0), ("given", 0), "the files that it was trained on"),
+        ({"split": "random"}, ("public", 0), ("random", 1), "--data.split public --data.split_index 0"),
+        ({"split": "random"}, ("random", 0), ("random", 1), "--data.split_index 0"),
+        ({"protocol": "ours"}, ("ours", 0), ("ours", 1), "--data.split_index 0"),
+        ({"protocol": "vgae"}, ("ours", 0), ("vgae", 0), "--data.protocol ours"),
+        ({"protocol": "neighbourhood"}, ("own seed 0", 0), ("own seed 1", 1), "--data.split_index 0"),
+        ({}, ("given", 0), ("given", 0), "the files that it was trained on"),
     ],
 )
-def test_the_remedy_for_another_split_names_options_of_its_data(split, there, here, remedy):
-    """Those of links and triples have no `split`."""
+def test_the_remedy_for_another_split_names_options_of_its_data(has, there, here, remedy):
+    """Of links and triples the data's fingerprint depends on the split: that is told first."""
     told = {"name": here[0], "index": here[1], "fingerprint": "b"}
-    datamodule = SimpleNamespace(describe_split=lambda: told, **({"split": split} if split else {}))
+    datamodule = SimpleNamespace(describe_split=lambda: told, **has)
     guard = ResumeGuard({"split": {"name": there[0], "index": there[1], "fingerprint": "a"}}, {})
     with pytest.raises(UsageError) as refused:
         guard.on_fit_start(SimpleNamespace(datamodule=datamodule), torch.nn.Linear(1, 1))
     assert str(refused.value).splitlines()[1] == f"Give {remedy}, or add --override"
+    if there != here:
+        datamodule.fingerprint, guard.data["fingerprint"] = "of b", "of a"
+        with pytest.raises(UsageError, match="the split differs"):
+            guard.on_fit_start(SimpleNamespace(datamodule=datamodule), torch.nn.Linear(1, 1))
+
+
+def test_a_link_or_triple_data_module_tells_its_split_first(tmp_path):
+    """With files that were split in another way, as they are."""
+    from graphzoo.datamodules import KGDataModule, LinkDataModule
+
+    links = [(f"n{i}", f"n{(i + step) % 30}") for i in range(30) for step in (1, 2, 5)]
+    (tmp_path / "links.csv").write_text("".join(f"{u},{v}\n" for u, v in links))
+    (tmp_path / "train.txt").write_text("".join(f"{u}\tnear\t{v}\n" for u, v in links))
+    for module, path in ((LinkDataModule, tmp_path / "links.csv"), (KGDataModule, tmp_path / "train.txt")):
+        first, other = (module(path=path, split_index=index) for index in (0, 1))
+        for each in (first, other):
+            each.prepare_data()
+            each.setup("fit")
+        guard = ResumeGuard({"fingerprint": first.fingerprint, "split": first.describe_split()}, {})
+        guard.on_fit_start(SimpleNamespace(datamodule=first), torch.nn.Linear(1, 1))
+        with pytest.raises(UsageError, match="(?s)the split differs.*Give --data.split_index 0, or add"):
+            guard.on_fit_start(SimpleNamespace(datamodule=other), torch.nn.Linear(1, 1))

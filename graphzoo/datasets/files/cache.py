@@ -33,7 +33,7 @@ _Graph = TypeVar("_Graph", bound=StoredGraph)
 
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = TABLES) -> Path | None:
-    """The file of a split in a folder, or None; two candidates without the usual name are refused."""
+    """The file of a split in a folder, or None: the usual name first; two that fit equally are refused."""
     for names in ((split,), OTHER_NAMES.get(split, ())):
         paths = [path for name in names for end in suffixes if (path := folder / f"{name}{end}").is_file()]
         if len(paths) > 1:
