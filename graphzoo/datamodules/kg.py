@@ -105,6 +105,7 @@ class KGDataModule(GraphDataModule):
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         max_valid_triples: int | None = None,
+        validate_on: Literal["training", "inference"] = "training",
         hide: Literal["batch", "micro_batch"] = "batch",
         neighbourhood: int | Literal["auto"] | None = None,
         later_neighbourhoods: dict[int, int] | None = None,
@@ -130,6 +131,8 @@ class KGDataModule(GraphDataModule):
         _check_hide(hide, micro_batch_size, neighbourhood)
         self.hide = hide
         self.max_valid_triples = max_valid_triples
+        check_choice("validate_on", validate_on, ("training", "inference"))
+        self.validate_on = validate_on
         if isinstance(neighbourhood, str) and neighbourhood != "auto":
             raise UsageError(f"neighbourhood must be a number of entities or 'auto', got {neighbourhood!r}")
         check_neighbourhoods(neighbourhood, eval_neighbourhood)
@@ -197,6 +200,8 @@ class KGDataModule(GraphDataModule):
         """Load the graphs; `stage` does not matter, and a second call does nothing."""
         if self._graphs is None:
             self._graphs = self._leave_out(self._load(self._fetches), self._fetches)
+        if self.validate_on == "inference":
+            _check_validated(*self._graphs)
         self._check_processes()
 
     def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
@@ -280,7 +285,8 @@ class KGDataModule(GraphDataModule):
         graph = self.knowledge_graph
         sizes = {split: len(self.triples(split)) for split in ("train", "valid", "test")}
         named = {"name": graph.split_name, "index": self.split_index, "fingerprint": graph.fingerprint}
-        return named | {"triples": self._triples_digest} | sizes
+        second = {"validate_on": self.validate_on} if self.validate_on == "inference" else {}
+        return named | {"triples": self._triples_digest} | second | sizes
 
     @cached_property
     def _triples_digest(self) -> str:
@@ -295,8 +301,10 @@ class KGDataModule(GraphDataModule):
         """Sizes of the graph and its splits, in the order for a reader."""
         graph = self.knowledge_graph
         sizes = {"entities": graph.num_entities, "relations": graph.num_relations}
-        splits = {f"{split} triples": len(self.triples(split)) for split in ("train", "valid", "test")}
-        return sizes | splits
+        words = {split: f"{split} triples" for split in ("train", "valid", "test")}
+        if self.validate_on == "inference":
+            words["valid"] += " of the second graph"
+        return sizes | {what: len(self.triples(split)) for split, what in words.items()}
 
     @property
     def num_tested(self) -> int:
@@ -366,8 +374,8 @@ class KGDataModule(GraphDataModule):
 
         Args:
             source: Always 0: there is one graph.
-            split: "train" and "valid" give the training graph; "test" and "predict" that of an inductive
-                pair's second graph, else the same object.
+            split: "train" gives the training graph; "test" and "predict" that of an inductive pair's second
+                graph, else the same object; "valid" the one of the two that `validate_on` names.
         """
         from graphzoo.ops import RelationalGraph
 
@@ -383,7 +391,8 @@ class KGDataModule(GraphDataModule):
         """What counts as known when a split is asked.
 
         Training knows the training triples. A transductive graph's valid and test know all three splits; in
-        an inductive pair, valid knows train and valid of the first graph, test all three of the second.
+        an inductive pair, valid knows train and valid of the graph it is asked on, test all three of the
+        second.
         """
         split = _split(split)
         graph, inference = self._loaded()
@@ -392,7 +401,8 @@ class KGDataModule(GraphDataModule):
             if split == "train":
                 known = graph.train
             elif split == "valid" and inference is not None:
-                known = torch.cat([graph.train, graph.valid])
+                asked = self._graph_of("valid")
+                known = torch.cat([asked.train, asked.valid])
             else:
                 known = self._graph_of(split).known_triples()
             self._answers[key] = AnswerIndex(known, self._graph_of(split).num_entities, graph.num_relations)
@@ -525,7 +535,8 @@ class KGDataModule(GraphDataModule):
     def _graph_of(self, split: str) -> KnowledgeGraph:
         split = _split(split)
         graph, inference = self._loaded()
-        return inference if inference is not None and split == "test" else graph
+        second = split == "test" or (split == "valid" and self.validate_on == "inference")
+        return inference if inference is not None and second else graph
 
     def _loaded(self) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
         return loaded(self._graphs)
@@ -543,6 +554,20 @@ def _check_drawn(graph: KnowledgeGraph, index: int) -> None:
         raise UsageError(
             f"{graph.name} has one split, 0: there is no split_index {index}\n"
             "Give split_index 0, or triples without valid or test, which are drawn then"
+        )
+
+
+def _check_validated(graph: KnowledgeGraph, inference: KnowledgeGraph | None) -> None:
+    """Refuse to validate on a second graph that is not there, or has nothing to validate on."""
+    if inference is None:
+        raise UsageError(
+            f"validate_on inference is for an inductive pair: {graph.name} is one graph\n"
+            "Leave out --data.validate_on"
+        )
+    if not len(inference.valid):
+        raise UsageError(
+            f"validate_on inference: {inference.name} has no validation triples\n"
+            "Add its valid file, or leave out --data.validate_on"
         )
 
 

@@ -219,6 +219,30 @@ def test_inductive_evaluation(pair):
     assert dm.spec.num_nodes == 9 and dm.spec.num_relations == 3
 
 
+def test_validation_on_the_second_graph(pair):
+    """Its own facts are reasoned over, its test triples are not known."""
+    dm = module(pair, validate_on="inference")
+    second = dm.inference_graph
+    known = torch.cat([second.train, second.valid])
+    assert evaluation(pair, "valid", validate_on="inference") == expected_evaluation(second.valid, known, 3)
+    assert evaluation(pair, "test", validate_on="inference") == evaluation(pair, "test")
+    assert dm.graph("valid") is dm.graph("test") is not dm.graph("train")
+    assert torch.equal(dm.triples("valid"), second.valid)
+    split = dm.describe_split()
+    assert split["valid"] == len(second.valid) and split["validate_on"] == "inference"
+    assert "validate_on" not in module(pair).describe_split()
+    assert dm.describe_graph()["valid triples of the second graph"] == len(second.valid)
+
+
+def test_validation_on_a_second_graph_that_has_nothing_for_it(toy, pair, tmp_path):
+    with pytest.raises(UsageError, match="is one graph\nLeave out --data.validate_on"):
+        module(toy, validate_on="inference")
+    (tmp_path / "second" / "valid.txt").unlink()
+    with pytest.raises(UsageError, match="second has no validation triples\nAdd its valid file"):
+        module(pair, validate_on="inference")
+    assert len(module(pair).triples("valid")) == 13
+
+
 def test_workers_do_not_change_evaluation(toy):
     assert evaluation(toy, "valid", eval_batch_size=4, num_workers=2) == evaluation(
         toy, "valid", eval_batch_size=64
@@ -327,6 +351,7 @@ def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
         ({"max_valid_triples": 0}, "max_valid_triples must be at least 1"),
         ({"batch_size": 4, "micro_batch_size": 5}, "micro_batch_size 5 exceeds batch_size 4"),
         ({"num_workers": -1}, "num_workers"),
+        ({"validate_on": "test"}, "validate_on must be"),
         ({"hide": "device"}, "hide must be"),
         ({"hide": "micro_batch"}, "give --data.micro_batch_size"),
         ({"hide": "micro_batch", "micro_batch_size": 4, "neighbourhood": 9}, "leave out --data.hide"),
