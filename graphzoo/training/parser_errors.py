@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.classes import arguments_of
-from graphzoo.catalog.settings import merge, read_settings
+from graphzoo.catalog.settings import flatten, merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, value_of
 from graphzoo.training.settings import follow_seed
@@ -92,9 +92,8 @@ def explain(
             return str(refused)
         return message
     if match := _NOT_ACCEPTED.search(message):
-        name = match.group(1)
-        option = _find_option(name, command_line) or name
-        return _unknown(option, _siblings(option, command_line))
+        place, option, _ = _find_setting(match.group(1), command_line)
+        return place + _unknown(option, _siblings(option, command_line))
     texts = [message]
     while error is not None:
         texts.append(str(error))
@@ -102,23 +101,22 @@ def explain(
     keyed = [text for text in texts if _KEY.search(text)]
     if not keyed:
         return message
-    key = _KEY.findall(keyed[-1])[-1]
-    option = _find_option(key, command_line) or key
-    value = value_of(option, command_line)
+    place, option, value = _find_setting(_KEY.findall(keyed[-1])[-1], command_line)
     if option == "--config" or "File does not exist" in keyed[-1]:
         return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
     several = _types(keyed[-1])
     if " or " in several and not _NESTED.search(message):
-        return f"{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
+        return f"{place}{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
     for text in reversed(texts):
         if (expected := _EXPECTED.search(text)) and "\n" not in expected.group(2):
             kind = several.removeprefix("Expected ") if " or " in several else _plain_type(expected.group(1))
-            return f"{option}: expected {kind}, got {expected.group(2)!r}"
+            return f"{place}{option}: expected {kind}, got {expected.group(2)!r}"
     nested = _NESTED.search(message)
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
+        place = "" if option.startswith("-") else place
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
-    return f"{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
+    return f"{place}{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
 
 
 def _plain_type(text: str) -> str:
@@ -204,6 +202,27 @@ def _find_option(key: str, command_line: list[str]) -> str:
         if name.startswith("--") and name.lstrip("-").rpartition(".")[2] == last:
             return name
     return ""
+
+
+def _find_setting(key: str, command_line: list[str]) -> tuple[str, str, str]:
+    """Where a key was set, its name and its value: an option as typed, else what the last file says.
+
+    The place is empty for an option, and for what neither has; such a key has no value.
+    """
+    if option := _find_option(key, command_line):
+        return "", option, value_of(option, command_line)
+    wanted = key.replace(".init_args", "")
+    ends = (f".{wanted}", f".{wanted}.class_path")
+    for token in reversed(command_line):
+        name = token.partition("=")[0]
+        if name.replace("--", ".", 1).replace(".init_args", "").endswith(ends):
+            return "", name, value_of(name, command_line)
+    for file in reversed(config_files(command_line)):
+        with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
+            for name, value in flatten(read_settings(Path(file))).items():
+                if f".{name}".endswith(ends):
+                    return f"{file}: ", name, str(value)
+    return "", key, ""
 
 
 def _import_problem(value: str) -> str:

@@ -228,6 +228,35 @@ def files(workplace):
     (workplace / "foreign" / "notes.txt").touch()
 
 
+IN_A_FILE = {
+    "seed_everything: three": "mine.yaml: seed_everything: 'three' does not fit\nExpected bool or int",
+    "model: {lr: fast}": "mine.yaml: model.lr: expected float, got 'fast'",
+    "model: {init_args: {lr: fast}}": "mine.yaml: model.lr: expected float, got 'fast'",
+    "trainer: {accelerator: [1]}": "mine.yaml: trainer.accelerator: '[1]' does not fit",
+    "model: {encoder: {num_layer: 3}}": "mine.yaml: unknown option model.encoder.num_layer",
+    "model: {encoder: {class_path: graphzoo.encoders.KnowFomer}}": (
+        "mine.yaml: model.encoder.class_path: 'graphzoo.encoders.KnowFomer' does not fit\n"
+        "graphzoo.encoders has no 'KnowFomer'. Did you mean: KnowFormer"
+    ),
+    "optimizer: Adm": "mine.yaml: optimizer: 'Adm' does not fit\nDid you mean: Adam",
+}
+
+
+@pytest.mark.parametrize("content", IN_A_FILE)
+def test_a_wrong_setting_in_a_file(cli, workplace, content):
+    """It is told with its file, its full name and its value; a typed option that counts more, as typed."""
+    (workplace / "mine.yaml").write_text(content + "\n")
+    line = RUN.split() + ["--config", "mine.yaml"]
+    result = cli(*line)
+    assert result.status == 2 and f"graphzoo: {IN_A_FILE[content]}" in result.err, result.err
+
+
+def test_a_wrong_option_beside_a_file_that_sets_it(cli, workplace):
+    (workplace / "mine.yaml").write_text("model: {encoder: {class_path: graphzoo.encoders.KnowFormer}}\n")
+    wrong = cli(*RUN.split(), "--config=mine.yaml", "--model.encoder.class_path=graphzoo.encoders.Nobody")
+    assert "graphzoo: --model.encoder.class_path: 'graphzoo.encoders.Nobody'" in wrong.err, wrong.err
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_wrong_command_line(cli, files, line, workplace):
     result = cli(*line.split())
