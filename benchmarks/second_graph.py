@@ -1,0 +1,58 @@
+"""Validation MRR of a run on an inductive pair by the size of neighbourhoods, on either graph of the pair.
+
+    python -m benchmarks.second_graph RUN [--sizes 50,100,200,300,500,2000]
+
+The second graph is that of the test, with its own validation triples, which are all asked; its test triples
+are not looked at. Of the first graph 250 are asked, as in training. A size of 0 stands for the whole graph.
+
+Writes results/second_graph.csv, in place of earlier lines of the same data.
+"""
+
+import argparse
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import RESULTS, machine
+from benchmarks.fine_tuning import Line, others, write
+from graphzoo.catalog.settings import read_settings
+from graphzoo.system.json_file import read_json
+from graphzoo.training.start import run_here
+
+TABLE = RESULTS / "second_graph.csv"
+COLUMNS = ("data", "seed", "entities", "first graph", "second graph", "machine")
+
+
+def validation_mrr(run: Path, size: int, graph: str) -> float:
+    """Of the run's best checkpoint, among so many entities; 0 takes all."""
+    near = [f"--data.eval_neighbourhood={size}"] if size else ["--data.protocol=whole_graph"]
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["validate", "--ckpt_path", str(run), *near, f"--data.validate_on={graph}"]
+        most = 250 if graph == "training" else "null"
+        words += [f"--data.max_valid_triples={most}", "--run_dir", f"{folder}/run", "--quiet"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = run_here(words)
+        if status:
+            raise SystemExit(f"graphzoo {' '.join(words)} ended with {status}")
+        return float(read_json(Path(folder, "run/results.json"))["metrics"]["val/mrr"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--sizes", default="50,100,200,300,500,2000")
+    asked = parser.parse_args()
+    trained = read_settings(asked.run / "config.yaml")
+    name, seed = trained["data"]["init_args"]["name"], trained["seed_everything"]
+    lines: list[Line] = []
+    for size in map(int, asked.sizes.split(",")):
+        figures = {f"{place} graph": validation_mrr(asked.run, size, graph)
+                   for place, graph in (("first", "training"), ("second", "inference"))}  # fmt: skip
+        lines.append({"data": name, "seed": seed, "entities": size, **figures, "machine": machine()})
+        print(size, figures)
+    write(TABLE, COLUMNS, [*others(TABLE, name), *lines])
+
+
+if __name__ == "__main__":
+    main()
