@@ -25,6 +25,7 @@ SOURCES = {
         "rows/knowformer*",
         "neighbourhood*",
         "evaluation_neighbourhoods.csv",
+        "second_graph.csv",
         "reverse_weights.csv",
         "fine_tun*",
         "zero_shot.csv",

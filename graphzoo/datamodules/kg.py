@@ -88,6 +88,8 @@ class KGDataModule(GraphDataModule):
             of every split, compared by name.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
+        validate_on: Of an inductive pair, the graph whose validation triples choose the checkpoint: the
+            "training" graph, or the "inference" graph, which is the one that is tested on.
     """
 
     batch_size: int
@@ -105,7 +107,6 @@ class KGDataModule(GraphDataModule):
         micro_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         max_valid_triples: int | None = None,
-        validate_on: Literal["training", "inference"] = "training",
         hide: Literal["batch", "micro_batch"] = "batch",
         neighbourhood: int | Literal["auto"] | None = None,
         later_neighbourhoods: dict[int, int] | None = None,
@@ -117,6 +118,7 @@ class KGDataModule(GraphDataModule):
         split_index: int = 0,
         seed: int = 0,
         num_workers: int = 0,
+        validate_on: Literal["training", "inference"] = "training",
     ) -> None:
         super().__init__(
             name, path, root, download, batch_size=batch_size, micro_batch_size=micro_batch_size,
@@ -197,10 +199,10 @@ class KGDataModule(GraphDataModule):
             load_knowledge_graph(name, root=self.root, download=self.download)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graphs; `stage` does not matter, and a second call does nothing."""
+        """Load the graphs, once; the `stage` says whether there has to be something to validate on."""
         if self._graphs is None:
             self._graphs = self._leave_out(self._load(self._fetches), self._fetches)
-        if self.validate_on == "inference":
+        if self.validate_on == "inference" and stage in (None, "fit", "validate"):
             _check_validated(*self._graphs)
         self._check_processes()
 
@@ -231,6 +233,12 @@ class KGDataModule(GraphDataModule):
         for name in self.leave_out:
             graph, inference = load_knowledge_graph(name, root=self.root, download=download)
             unseen.append(inference or graph)
+            is_second = graphs[1] is not None and unseen[-1].fingerprint == graphs[1].fingerprint
+            if is_second and self.validate_on == "inference":
+                raise UsageError(
+                    f"validate_on inference looks at {unseen[-1].name}, which --data.leave_out {name} hides\n"
+                    "Leave one of the two out"
+                )
         graph = graphs[0].without(unseen)
         if not len(graph.train):
             raise UsageError(f"{graph.name} has no training triples left without {', '.join(self.leave_out)}")
@@ -562,12 +570,12 @@ def _check_validated(graph: KnowledgeGraph, inference: KnowledgeGraph | None) ->
     if inference is None:
         raise UsageError(
             f"validate_on inference is for an inductive pair: {graph.name} is one graph\n"
-            "Leave out --data.validate_on"
+            "Give --data.validate_on training"
         )
     if not len(inference.valid):
         raise UsageError(
             f"validate_on inference: {inference.name} has no validation triples\n"
-            "Add its valid file, or leave out --data.validate_on"
+            "Add its valid file, or give --data.validate_on training"
         )
 
 

@@ -30,6 +30,8 @@ _TRAINER = (
 # In the hash only where they are set, so that runs without them keep theirs.
 _SET = ("max_time", "overfit_batches")
 _OWN = ("optimizer", "lr_scheduler")
+# Younger than runs that people have: with these values, they change nothing.
+_YOUNGER = {"validate_on": "training"}
 
 
 # Callbacks that look on, or keep what there is: no figure depends on them.
@@ -73,7 +75,8 @@ def _without(section: Any, names: set[str]) -> Any:
     if not isinstance(section, Mapping):
         return section
     arguments = section.get("init_args") or {}
-    return {**section, "init_args": {key: value for key, value in arguments.items() if key not in names}}
+    kept = {key: value for key, value in arguments.items() if key not in names}
+    return {**section, "init_args": {k: v for k, v in kept.items() if k not in _YOUNGER or _YOUNGER[k] != v}}
 
 
 def selection_of(result: Mapping[str, Any]) -> str | None:

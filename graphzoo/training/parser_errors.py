@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.classes import arguments_of
-from graphzoo.catalog.settings import flatten, merge, read_settings
+from graphzoo.catalog.settings import merge, read_settings
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, value_of
 from graphzoo.training.settings import follow_seed
@@ -101,7 +101,7 @@ def explain(
     keyed = [text for text in texts if _KEY.search(text)]
     if not keyed:
         return message
-    place, option, value = _find_setting(_KEY.findall(keyed[-1])[-1], command_line)
+    place, option, value = _find_setting(_KEY.findall(keyed[-1])[-1], command_line, keyed[-1])
     if option == "--config" or "File does not exist" in keyed[-1]:
         return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
     several = _types(keyed[-1])
@@ -204,25 +204,49 @@ def _find_option(key: str, command_line: list[str]) -> str:
     return ""
 
 
-def _find_setting(key: str, command_line: list[str]) -> tuple[str, str, str]:
-    """Where a key was set, its name and its value: an option as typed, else what the last file says.
+def _find_setting(key: str, command_line: list[str], told: str = "") -> tuple[str, str, str]:
+    """Where a key was set, its name and its value: as typed, or the last in a file.
 
-    The place is empty for an option, and for what neither has; such a key has no value.
+    What counts has the value that the parser has `told`; a preset may set the same key to another one. The
+    place is empty for an option, and for what is found nowhere, which is called as the parser does.
     """
-    if option := _find_option(key, command_line):
-        return "", option, value_of(option, command_line)
     wanted = key.replace(".init_args", "")
     ends = (f".{wanted}", f".{wanted}.class_path")
-    for token in reversed(command_line):
-        name = token.partition("=")[0]
-        if name.replace("--", ".", 1).replace(".init_args", "").endswith(ends):
-            return "", name, value_of(name, command_line)
+    typed = _find_option(key, command_line)
+    dotted = ((word, word.replace("--", ".", 1).replace(".init_args", "")) for word in reversed(command_line))
+    options = [typed, *(word.partition("=")[0] for word, name in dotted if _is_called(name, ends))]
+    for option in filter(None, options):
+        if _is_told(value := value_of(option, command_line), told):
+            return "", option, value
     for file in reversed(config_files(command_line)):
         with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
-            for name, value in flatten(read_settings(Path(file))).items():
-                if f".{name}".endswith(ends):
-                    return f"{file}: ", name, str(value)
-    return "", key, ""
+            for name, value in _every_setting(read_settings(Path(file))):
+                if _is_called(name, ends) and _is_told(str(value), told):
+                    return f"{file}: ", name.lstrip("."), str(value)
+    return ("", typed, value_of(typed, command_line)) if typed else ("", key, "".join(_values(told)[-1:]))
+
+
+def _values(told: str) -> list[str]:
+    return re.findall(r"(?:Got|Given) value: (.+)$", told, re.MULTILINE)
+
+
+def _is_called(name: str, ends: tuple[str, ...]) -> bool:
+    return name.partition("=")[0].rstrip("+").endswith(ends)
+
+
+def _is_told(value: str, told: str) -> bool:
+    """Whether the parser speaks of this value, alone or as the class of something."""
+    return not told or value in _values(told) or f"class_path='{value}'" in told
+
+
+def _every_setting(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a file, the innermost first, with a dot before each name that leads to it."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _every_setting(value, name if key == "init_args" else f"{name}.{key}")
+    for value in content if isinstance(content, list) else ():
+        yield from _every_setting(value, name)
+    yield name, content
 
 
 def _import_problem(value: str) -> str:

@@ -27,8 +27,9 @@ from graphzoo.training.plan import Plan
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
-# Settings whose old values sit in the restored schedule or weights: new ones would be ignored, or not fit.
-_FROZEN = {"lr_milestones", "lr_gamma", "decoder"}
+# Settings whose old values sit in what is restored, the schedule, the weights or the best score so far: new
+# ones would be ignored, or not fit.
+_FROZEN = {"lr_milestones", "lr_gamma", "decoder", "validate_on"}
 # Of an --optimizer, what the guard can change in the restored one; all else of it, and its schedule, stay.
 _OF_OPTIMIZER = {"--optimizer.lr", "--optimizer.weight_decay"}
 # Trainer arguments that shape the weights or choose among them, with their usual values. How long a run is,

@@ -238,6 +238,10 @@ IN_A_FILE = {
         "mine.yaml: model.encoder.class_path: 'graphzoo.encoders.KnowFomer' does not fit\n"
         "graphzoo.encoders has no 'KnowFomer'. Did you mean: KnowFormer"
     ),
+    "trainer: {callbacks: [{class_path: lightning.pytorch.callbacks.Timer, init_args: {verbose: many}}]}": (
+        "mine.yaml: trainer.callbacks.verbose: expected bool, got 'many'"
+    ),
+    "data: {later_neighbourhoods: {3: a}}": "mine.yaml: data.later_neighbourhoods: expected int, got 'a'",
     "optimizer: Adm": "mine.yaml: optimizer: 'Adm' does not fit\nDid you mean: Adam",
 }
 
@@ -251,10 +255,32 @@ def test_a_wrong_setting_in_a_file(cli, workplace, content):
     assert result.status == 2 and f"graphzoo: {IN_A_FILE[content]}" in result.err, result.err
 
 
-def test_a_wrong_option_beside_a_file_that_sets_it(cli, workplace):
-    (workplace / "mine.yaml").write_text("model: {encoder: {class_path: graphzoo.encoders.KnowFormer}}\n")
-    wrong = cli(*RUN.split(), "--config=mine.yaml", "--model.encoder.class_path=graphzoo.encoders.Nobody")
-    assert "graphzoo: --model.encoder.class_path: 'graphzoo.encoders.Nobody'" in wrong.err, wrong.err
+TWICE = {  # the same key, right in one place and wrong in another
+    "--config wrong.yaml --config right.yaml": "wrong.yaml: model.lr: expected float, got 'fast'",
+    "--config wrong.yaml --model.lr 0.1": "wrong.yaml: model.lr: expected float, got 'fast'",
+    "--config wrong.yaml --optimizer Adam --optimizer.lr 0.1": "wrong.yaml: model.lr: expected float",
+    "--config both.yaml": "both.yaml: model.lr: expected float, got 'fast'",
+    "--config right.yaml --model.lr fast": "--model.lr: expected float, got 'fast'",
+    # in presets, too, which nobody gave
+    "--optimizer {class_path:torch.optim.Adam,init_args:{lr:fast}}": "lr: 'fast' does not fit",
+    "--model.encoder {class_path:graphzoo.encoders.KnowFormer,init_args:{num_layers:many}}": (
+        "num_layers: expected int, got 'many'"
+    ),
+    "--config right.yaml --model.encoder.class_path=graphzoo.encoders.Nobody": (
+        "--model.encoder.class_path: 'graphzoo.encoders.Nobody' does not fit"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", TWICE)
+def test_a_key_that_is_set_in_two_places(cli, workplace, words):
+    (workplace / "wrong.yaml").write_text("model: {lr: fast}\n")
+    encoder = "{class_path: graphzoo.encoders.KnowFormer}"
+    (workplace / "right.yaml").write_text(f"model: {{lr: 0.1, encoder: {encoder}}}\n")
+    optimizer = "{class_path: torch.optim.Adam, init_args: {lr: 0.1}}"
+    (workplace / "both.yaml").write_text(f"optimizer: {optimizer}\nmodel: {{lr: fast}}\n")
+    result = cli(*RUN.split(), *(word.replace(":", ": ") if "{" in word else word for word in words.split()))
+    assert result.status == 2 and f"graphzoo: {TWICE[words]}" in result.err, result.err
 
 
 @pytest.mark.parametrize("line", LINES)

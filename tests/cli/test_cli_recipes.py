@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from helpers import warm_python
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.cli import doctor_gpu, main
 from graphzoo.cli import reproduce as reproduce_module
+from graphzoo.inference.export import export_run
 from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import Published, mean_and_deviation, published_values
 from graphzoo.training import start as start_module
@@ -32,14 +34,23 @@ ONE_STEP = [
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_runs_a_step(cli, tiny_kg, results, name):
-    needs_pair = "validate_on: inference" in find_preset("recipe", name, model="knowformer").path.read_text()
-    path = f"[{tiny_kg},{tiny_kg}]" if needs_pair else tiny_kg
+    path, num_valid = str(tiny_kg), 12
+    if "validate_on: inference" in find_preset("recipe", name, model="knowformer").path.read_text():
+        shutil.copytree(tiny_kg, "second")
+        num_valid = 5
+        few = Path("second/valid.txt").read_text().splitlines()[:num_valid]
+        Path("second/valid.txt").write_text("\n".join(few) + "\n")
+        path = f"[{path},second]"
     result = cli("fit", "--model=knowformer", "--data=kg", "--data.path", path, "--recipe", name, *ONE_STEP)
     assert result.status == 0, result.err
     assert f"recipe knowformer/{name}" in result.err
     found = results("run")
     assert found["recipe"] == f"knowformer/{name}"
     assert found["steps"] >= 1 and 0 < found["metrics"]["test/mrr"] <= 1
+    assert found["split"]["valid"] == num_valid
+    if name.endswith("-inference"):
+        export_run("run", "exported")
+        assert "chosen on validation of the second graph" in Path("exported/README.md").read_text()
 
 
 @pytest.mark.skipif(not os.environ.get("GRAPHZOO_DATA"), reason="GRAPHZOO_DATA is not set: no raw data")

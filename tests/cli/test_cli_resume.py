@@ -115,7 +115,8 @@ def test_contradicting_settings_stop_a_resume(trained, cli):
     assert "--model.lr: 0.005 there, 0.9 here" in result.err and "--override" in result.err
     result = cli("fit", "--ckpt_path", "run", "--data.batch_size=8", "--trainer.max_epochs=3")
     assert result.status == 2 and "--data.batch_size: 16 there, 8 here" in result.err
-    for frozen in ("--model.encoder.hidden_channels=16", "--model.lr_gamma=0.5"):
+    fixed = ("model.encoder.hidden_channels=16", "model.lr_gamma=0.5", "data.validate_on=inference")
+    for frozen in (f"--{setting}" for setting in fixed):
         result = cli("fit", "--ckpt_path", "run", frozen, "--trainer.max_epochs=3", "--override")
         assert result.status == 2 and "cannot change while a run is resumed" in result.err
 

@@ -235,12 +235,25 @@ def test_validation_on_the_second_graph(pair):
 
 
 def test_validation_on_a_second_graph_that_has_nothing_for_it(toy, pair, tmp_path):
-    with pytest.raises(UsageError, match="is one graph\nLeave out --data.validate_on"):
+    with pytest.raises(UsageError, match="is one graph\nGive --data.validate_on training"):
         module(toy, validate_on="inference")
     (tmp_path / "second" / "valid.txt").unlink()
     with pytest.raises(UsageError, match="second has no validation triples\nAdd its valid file"):
         module(pair, validate_on="inference")
     assert len(module(pair).triples("valid")) == 13
+    for path in (toy, pair):  # a run that was validated so is tested on other data
+        dm = KGDataModule(path=path, validate_on="inference")
+        dm.setup("test")
+        assert len(dm.triples("test"))
+
+
+def test_a_second_graph_that_is_left_out_is_not_validated_on(pair, monkeypatch):
+    graphs = kg.from_files(pair)
+    monkeypatch.setattr(kg, "load_knowledge_graph", lambda *_, **__: graphs)
+    dm = KGDataModule(path=pair, leave_out="nell995-v1", validate_on="inference")
+    with pytest.raises(UsageError, match="looks at second, which --data.leave_out nell995-v1 hides"):
+        dm.setup()
+    KGDataModule(path=pair, leave_out="nell995-v1").setup()
 
 
 def test_workers_do_not_change_evaluation(toy):

@@ -367,6 +367,16 @@ def test_both_spellings_of_a_callback_are_one(package):
     )
 
 
+def test_a_setting_that_is_younger_than_a_run_does_not_set_it_apart():
+    def hash_of(**arguments):
+        return config_hash(
+            {"data": {"class_path": "graphzoo.datamodules.KGDataModule", "init_args": arguments}}
+        )
+
+    assert hash_of(name="umls") == hash_of(name="umls", validate_on="training")
+    assert hash_of(name="umls") != hash_of(name="umls", validate_on="inference")
+
+
 @pytest.mark.parametrize(
     "damaged", [[1], "text", [{"class_path": "a.B", "init_args": [1]}], [None], {"a": 1}]
 )
