@@ -316,7 +316,7 @@ def test_tables_of_results_are_those_of_the_kept_rows():
 
     tables = {page: page.read_text(encoding="utf-8") for page in PAGES}
     with_tables = {page.name for page, text in tables.items() if BLOCK.search(text)}
-    kinds = ("nodes", "links", "baselines", "ablations", "papers")  # knowledge graphs: the test below
+    kinds = ("nodes", "links", "kg", "baselines", "ablations", "papers")  # of kg most: the test below
     assert with_tables == {
         "README.md",
         "knowformer-any.md",
