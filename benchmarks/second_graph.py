@@ -17,6 +17,8 @@ from pathlib import Path
 from benchmarks.common import RESULTS, machine
 from benchmarks.fine_tuning import Line, others, write
 from graphzoo.catalog.settings import read_settings
+from graphzoo.errors import UsageError
+from graphzoo.runs.series import whole_numbers
 from graphzoo.system.json_file import read_json
 from graphzoo.training.start import run_here
 
@@ -40,13 +42,17 @@ def validation_mrr(run: Path, size: int, graph: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, help="its folder")
     parser.add_argument("--sizes", default="50,100,200,300,500,2000")
     asked = parser.parse_args()
-    trained = read_settings(asked.run / "config.yaml")
+    try:
+        trained = read_settings(asked.run / "config.yaml")
+        sizes = whole_numbers(asked.sizes, "--sizes")
+    except UsageError as error:
+        parser.error(str(error))
     name, seed = trained["data"]["init_args"]["name"], trained["seed_everything"]
     lines: list[Line] = []
-    for size in map(int, asked.sizes.split(",")):
+    for size in sizes:
         figures = {f"{place} graph": f"{validation_mrr(asked.run, size, graph):.4f}"
                    for place, graph in (("first", "training"), ("second", "inference"))}  # fmt: skip
         lines.append({"data": name, "seed": seed, "entities": size, **figures, "machine": machine()})

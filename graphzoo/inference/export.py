@@ -320,7 +320,8 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
         return "This checkpoint was not tested."
     epoch = results.get("checkpoint_epoch")
     told = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
-    if told == _SELECTED[SELECTED[0]] and (results.get("split") or {}).get("validate_on") == "inference":
+    second = (results.get("split") or {}).get("validate_on") == "inference"
+    if second and results.get("selection") == SELECTED[0]:
         told += " of the second graph"
     chosen = told + ("" if epoch is None else f", epoch {epoch + 1}")
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())

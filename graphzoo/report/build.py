@@ -186,9 +186,8 @@ def _facts(group: Group) -> list[Block]:
     add("epochs", result.get("epochs"))
     split = result.get("split") or {}
     parts = [name for name in ("train", "valid", "test") if isinstance(split.get(name), int)]
-    sizes = [f"{name} {split[name]:,}" for name in parts]
-    if split.get("validate_on") == "inference":
-        sizes[parts.index("valid")] += " of the second graph"
+    of = {"valid": " of the second graph"} if split.get("validate_on") == "inference" else {}
+    sizes = [f"{name} {split[name]:,}{of.get(name, '')}" for name in parts]
     add("split", ", ".join(filter(None, [str(split.get("name") or ""), *sizes])))
     add("data fingerprint", str(result.get("data_fingerprint") or "")[:16])
     add("settings hash", result.get("config_hash"))
