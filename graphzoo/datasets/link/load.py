@@ -20,6 +20,8 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split
 from graphzoo.datasets.link.table import LinkSource, find_link_source
 from graphzoo.datasets.node.load import load_node_graph
+from graphzoo.datasets.node.readers import read_citations
+from graphzoo.datasets.node.table import find_node_source
 from graphzoo.errors import DataError, UsageError
 
 
@@ -43,6 +45,8 @@ def load_link_graph(
               on a split of its own. Not comparable with "heart".
             - "ours": 85/5/10 of the links at random, one pool of as many random pairs
             - "vgae": the same split, evaluated by AUROC and AP as in Kipf & Welling (2016)
+            - "nbfnet": the same of citations as they are listed (Zhu et al., 2021): two papers that cite each
+              other are listed twice, so that some evaluated links are training links
             - "ogb": the split and negatives of the Open Graph Benchmark
         split_index: Which of the random splits, for protocols that draw one.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache.
@@ -72,10 +76,11 @@ def load_link_graph(
     counted = {
         "nodes": (graph.num_nodes, counts.nodes),
         "features": (0 if graph.x is None else graph.x.size(1), counts.features),
-        "validation links": (graph.valid.positive.size(0), counts.valid),
-        "test links": (graph.test.positive.size(0), counts.test),
     }
-    if not source.may_recur:
+    if protocol != "nbfnet":  # whose links are counted as they are listed
+        counted["validation links"] = (graph.valid.positive.size(0), counts.valid)
+        counted["test links"] = (graph.test.positive.size(0), counts.test)
+    if not graph.may_recur:
         # elsewhere repeats are dropped after counting
         counted["training links"] = (graph.train.size(0), counts.train)
     refuse_counts(source.folder, source.name, counted, own="links")
@@ -91,19 +96,26 @@ def _load_planetoid(
 ) -> LinkGraph:
     """The graph with a fixed split, or with the one of index `drawn`."""
     nodes = load_node_graph(source.node_graph, root=root, download=download)
+    may_recur = protocol == "nbfnet"
     if drawn is not None:
-        links = nodes.edge_index.t()
-        train, valid, test = draw_link_split(links[links[:, 0] < links[:, 1]], nodes.num_nodes, drawn)
+        if may_recur:
+            node_source = find_node_source(source.node_graph)
+            links = read_citations(provide_source_files(node_source, root=root, download=download))
+        else:
+            links = nodes.edge_index.t()
+            links = links[links[:, 0] < links[:, 1]]
+        train, valid, test = draw_link_split(links, nodes.num_nodes, drawn, may_recur=may_recur)
     else:
         files = provide_source_files(source, root=root, download=download)
         check_hashes(source, files)
         train, valid, test = read_split(files)
         links = torch.cat([train, valid.positive, test.positive])
         _check_whole(source, links, nodes.edge_index, nodes.num_nodes, files)
-    metric = "auroc" if protocol == "vgae" else source.metric
+    metric = "auroc" if protocol in ("vgae", "nbfnet") else source.metric
     return LinkGraph(
-        source.name, nodes.num_nodes, train, valid, test, x=nodes.x, metric=metric, protocol=protocol
-    )
+        source.name, nodes.num_nodes, train, valid, test, x=nodes.x, metric=metric, protocol=protocol,
+        may_recur=may_recur,
+    )  # fmt: skip
 
 
 def _check_whole(

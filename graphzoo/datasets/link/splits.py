@@ -19,13 +19,14 @@ _MOST_LISTED = 1 << 20
 
 
 def draw_link_split(
-    links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False
+    links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False, may_recur: bool = False
 ) -> tuple[Tensor, LinkSplit, LinkSplit]:
     """Draw all links, [n, 2], into 85/5/10 for training, validation and test, with as many random pairs.
 
     The pairs are not links of any part, all different, and lists are oriented alike, so that the order of a
-    pair's ends tells nothing: an undirected one has the lower number first. The links are different ones, and
-    their order does not matter.
+    pair's ends tells nothing: an undirected one has the lower number first. The order of the links does not
+    matter. They are different ones; if they `may_recur`, each of equal ones is drawn for itself, and training
+    has it once.
 
     Raises:
         ValueError: for an index below 0.
@@ -42,9 +43,17 @@ def draw_link_split(
             "with train, valid and test"
         )
     keys = pair_keys(links, num_nodes, is_directed=is_directed)
-    order = hash_integers(_SPLIT, index, keys).argsort(stable=True)
+    if may_recur:
+        keys = keys.sort().values
+        links = torch.stack([keys // num_nodes, keys % num_nodes], dim=1)
+        # the first of equal links is 0, the next 1, ...
+        repeat = torch.arange(total) - torch.searchsorted(keys, keys)
+        order = hash_integers(_SPLIT, index, keys, repeat).argsort(stable=True)
+    else:
+        order = hash_integers(_SPLIT, index, keys).argsort(stable=True)
     negative = draw_non_links(keys, num_nodes, num_valid + num_test, index, is_directed=is_directed)
     valid, test, train = torch.split(order, [num_valid, num_test, total - num_valid - num_test])
+    train = train[first_of_each(keys[train])]
     return (
         # by their numbers, in whatever order they came
         links[train[keys[train].argsort()]],

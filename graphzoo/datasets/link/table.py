@@ -21,7 +21,7 @@ _HEART = "https://cse.msu.edu/~shomerha/HeaRT-Data/dataset.tar.gz"
 _OGB = "http://snap.stanford.edu/ogb/data/linkproppred"
 _PAIRS = ("train_pos", "valid_pos", "valid_neg", "test_pos", "test_neg")
 # protocols whose split is drawn, so that `split_index` means something
-DRAWN = ("ours", "vgae")
+DRAWN = ("ours", "vgae", "nbfnet")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.datasets.node.build import Parsed, from_masks, read_mask_file, sparse_features
@@ -111,8 +113,7 @@ def read_planetoid(files: Mapping[str, Path]) -> Parsed:
     published use of the data they are kept, with zero features and class 0; the public split does not hold
     them.
     """
-    # by what comes after `ind.<name>.`
-    parts = {path.name.split(".", 2)[2]: path for path in files.values() if path.name.startswith("ind.")}
+    parts = _planetoid_parts(files)
     matrices = {key: read_pickle(parts[key]).to_dense() for key in ("allx", "tx")}
     onehot = {key: np.asarray(read_pickle(parts[key])) for key in ("y", "ally", "ty")}
     neighbours = read_pickle(parts["graph"])
@@ -130,13 +131,37 @@ def read_planetoid(files: Mapping[str, Path]) -> Parsed:
     ):
         x[rows] = features
         y[rows] = classes.argmax(1)
-    lengths = [len(targets) for targets in neighbours.values()]
-    sources = np.repeat(np.fromiter(neighbours, dtype=np.int64), lengths)
-    targets = np.fromiter((target for row in neighbours.values() for target in row), dtype=np.int64)
 
     num_train = onehot["y"].shape[0]
     valid = torch.arange(num_train, num_train + _PLANETOID_VALID)
     public = NodeSplit("public", 0, torch.arange(num_train), valid, torch.from_numpy(test))
     masks = [read_mask_file(path) for name, path in sorted(files.items()) if name.endswith(".npz")]
     splits = {"public": (public,), "geom-gcn": from_masks("geom-gcn", masks)}
-    return Parsed.of_arrays(x, np.stack([sources, targets]), y, splits=splits)
+    return Parsed.of_arrays(x, _listed_edges(neighbours), y, splits=splits)
+
+
+def read_citations(files: Mapping[str, Path]) -> Tensor:
+    """The citations of Cora, CiteSeer or PubMed as they are listed, between different papers.
+
+    Of two papers that cite each other there are two.
+
+    Returns:
+        [n, 2], int64, the lower number first, in ascending order.
+    """
+    edges = torch.from_numpy(_listed_edges(read_pickle(_planetoid_parts(files)["graph"])))
+    # a citation makes either paper a neighbour of the other, once
+    links = edges[:, edges[0] < edges[1]].t()
+    return links[(links[:, 0] * (int(edges.max()) + 1) + links[:, 1]).argsort()]
+
+
+def _planetoid_parts(files: Mapping[str, Path]) -> dict[str, Path]:
+    """The files by what comes after `ind.<name>.` in their names."""
+    return {path.name.split(".", 2)[2]: path for path in files.values() if path.name.startswith("ind.")}
+
+
+def _listed_edges(neighbours: Mapping[int, Sequence[int]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Every node with each of its neighbours, [2, E]."""
+    lengths = [len(targets) for targets in neighbours.values()]
+    sources = np.repeat(np.fromiter(neighbours, dtype=np.int64), lengths)
+    targets = np.fromiter((target for row in neighbours.values() for target in row), dtype=np.int64)
+    return np.stack([sources, targets])

@@ -1,5 +1,7 @@
 """Random splits and random pairs: disjoint, complete, a function of the index alone."""
 
+from collections import Counter
+
 import pytest
 import torch
 from hypothesis import given
@@ -47,6 +49,24 @@ def test_split(num_nodes, num_links, index, directed, listed, random):
     assert torch.equal(again[0], train)
     for ours, theirs in zip((valid, test), again[1:], strict=True):
         assert torch.equal(theirs.positive, ours.positive) and torch.equal(theirs.negative, ours.negative)
+
+
+def test_equal_links_are_drawn_each_for_itself():
+    once, twice = all_pairs(30, False)[:60], all_pairs(30, False)[60:260:2]
+    listed = torch.cat([once, twice, twice.flip(1)])
+    train, valid, test = draw_link_split(listed, 30, 0, may_recur=True)
+    again = draw_link_split(listed.flip(0), 30, 0, may_recur=True)
+    assert torch.equal(again[0], train) and torch.equal(again[2].positive, test.positive)
+    assert (len(valid.positive), len(test.positive)) == (13, 26)
+    evaluated = Counter(as_keys(torch.cat([valid.positive, test.positive]), False))
+    rest = Counter(as_keys(listed, False)) - evaluated
+    # what is not evaluated is trained on, once
+    assert Counter(as_keys(train, False)) == Counter(set(rest))
+    shared = set(evaluated) & set(rest)
+    # about 85 of 100 evaluated ones that are listed twice
+    assert len(shared) > 10 and shared <= set(as_keys(twice, False))
+    negative = as_keys(torch.cat([valid.negative, test.negative]), False)
+    assert not set(negative) & set(as_keys(listed, False)) and len(set(negative)) == len(negative)
 
 
 def test_indices_are_different_draws_and_global_generators_do_not_matter():
