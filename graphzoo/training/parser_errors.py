@@ -93,7 +93,10 @@ def explain(
         return message
     if match := _NOT_ACCEPTED.search(message):
         place, option, _ = _find_setting(match.group(1), command_line)
-        return place + _unknown(option, _siblings(option, command_line))
+        known = _siblings(option, command_line)
+        if place:  # in a file, names are written without dashes
+            known = [name.removeprefix("--") for name in (*known, *options)]
+        return place + _unknown(option, known)
     texts = [message]
     while error is not None:
         texts.append(str(error))
@@ -143,7 +146,7 @@ def _unknown(option: str, options: list[str]) -> str:
     if not names and not option.startswith("-"):
         names = nearest(option, GROUPS)
     hint = f"Did you mean: {', '.join(names[:3])}?" if names else "The long list: add --help-all"
-    return f"unknown option {option}\n{hint}"
+    return f"unknown {'option' if option.startswith('-') else 'setting'} {option}\n{hint}"
 
 
 def _near(name: str, known: Mapping[str, list[str]]) -> list[str]:

@@ -233,7 +233,12 @@ IN_A_FILE = {
     "model: {lr: fast}": "mine.yaml: model.lr: expected float, got 'fast'",
     "model: {init_args: {lr: fast}}": "mine.yaml: model.lr: expected float, got 'fast'",
     "trainer: {accelerator: [1]}": "mine.yaml: trainer.accelerator: '[1]' does not fit",
-    "model: {encoder: {num_layer: 3}}": "mine.yaml: unknown option model.encoder.num_layer",
+    "model: {encoder: {num_layer: 3}}": (
+        "mine.yaml: unknown setting model.encoder.num_layer\nDid you mean: model.encoder.num_layers"
+    ),
+    "trainer: {max_epoch: 8}": (
+        "mine.yaml: unknown setting trainer.max_epoch\nDid you mean: trainer.max_epochs"
+    ),
     "model: {encoder: {class_path: graphzoo.encoders.KnowFomer}}": (
         "mine.yaml: model.encoder.class_path: 'graphzoo.encoders.KnowFomer' does not fit\n"
         "graphzoo.encoders has no 'KnowFomer'. Did you mean: KnowFormer"
