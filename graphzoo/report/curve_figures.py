@@ -154,9 +154,24 @@ def _lines(group: Group, metric: str) -> _Lines:
         if not points:
             continue
         runs.append(points)
-        if record.best_epoch is not None and metric.startswith("val/"):
-            best += [point for point in points if point[0] == record.best_epoch + 1][-1:]
+        if metric.startswith("val/") and (place := _tested_at(record)) is not None:
+            value = dict(record.curves.values[metric]).get(place)
+            best += [] if value is None else [(place, scale * value)]
     return _Lines(group.short or group.label, runs, best, mean_curve(runs))
+
+
+def _tested_at(record: Record) -> float | None:
+    """Epochs done at the validation that chose the tested checkpoint: of those in its epoch, the best one."""
+    if record.best_epoch is None:
+        return None
+    end = record.best_epoch + 1.0
+    for told, best in (record.result.get("validation") or {}).items():
+        if not told.startswith("best ") or not isinstance(best, int | float):
+            continue
+        points = record.curves.values.get(told.removeprefix("best "), [])
+        if inside := [(abs(y - best), x) for x, y in points if end - 1 < round(x, 6) <= end]:
+            return min(inside)[1]
+    return end
 
 
 def _tell(line: _Lines) -> str:
@@ -169,7 +184,7 @@ def _tell(line: _Lines) -> str:
     )
     if line.best:
         mean = fmean(y for _, y in line.best)
-        text += f", {mean:.4g} at the best epoch ({', '.join(f'{x:.0f}' for x, _ in line.best[:5])})"
+        text += f", {mean:.4g} at the best epoch ({', '.join(f'{x:.4g}' for x, _ in line.best[:5])})"
     return text + "."
 
 

@@ -31,9 +31,9 @@ class Curves:
     num_epochs: int = 0  # that were begun
 
     def of(self, name: str) -> Points:
-        """The points of a metric; per epoch the last value of `val/`, the mean of anything else."""
+        """The points of a metric; of many epochs the last value of `val/` in each, the mean of others."""
         points = self.values.get(name, [])
-        if self.num_epochs < _FEW_EPOCHS and not name.startswith("val/"):
+        if self.num_epochs < _FEW_EPOCHS:
             return points
         epochs: dict[int, list[float]] = {}
         for x, y in points:

@@ -111,6 +111,26 @@ def test_a_dot_is_told_of_where_one_is_drawn(tmp_path):
     assert notes_of(run) == []
 
 
+# of few epochs every validation is drawn, of many the last one of each
+@pytest.mark.parametrize("epochs", [3, 8])
+def test_the_dot_is_the_validation_that_chose_the_checkpoint(tmp_path, epochs):
+    """It was the last one of its epoch, also where several validations lie in an epoch."""
+    run = write_run(tmp_path / "run", epochs=epochs, test=0.8)  # best of all 0.81, in the last epoch but one
+    best = epochs - 2
+    rows = []
+    for epoch in range(epochs):
+        values = (0.5, 0.81, 0.6) if epoch == best else (0.3, 0.4, 0.35)
+        rows += [(3 * epoch + i, epoch, value, 1 - value) for i, value in enumerate(values)]
+    write_rows(run, ["step", "epoch", "val/acc", "val/loss"], rows)
+    pictures = pictures_of(run)
+    for name, value in (("val-acc", 81), ("val-loss", 0.19)):
+        axes = axes_of(pictures[name])
+        [dot] = axes.collections[0].get_offsets().tolist()
+        assert dot == pytest.approx([best + 2 / 3, value])
+        assert len(points_of(axes.lines[0])) == (9 if epochs == 3 else 8)
+    assert f"81 at the best epoch ({best + 2 / 3:.4g})" in pictures["val-acc"].alt
+
+
 def test_a_single_value_is_told_and_not_drawn(tmp_path):
     """A point alone in its picture was nothing to look at."""
     names = ["step", "epoch", "val/acc", "train/loss", "train/step_seconds", "lr-Adam"]
