@@ -3,9 +3,10 @@
     python -m benchmarks.link_trees
 
 For Cora and CiteSeer under the protocol `nbfnet`: trees learn training links from as many random pairs,
-twice, by 26 numbers of the graph around them, without the link itself (degrees, components, common
-neighbours, distance, random walks of up to six steps), and rank the test pairs. Writes
-results/link_trees.csv within minutes, one line per split. Reads GRAPHZOO_DATA or the user's cache.
+twice, by 26 numbers of the graph around them (degrees, components, common neighbours, distance, random walks
+of up to six steps), and rank the test pairs. A training link is hidden from itself, a test link that is also
+a training link is not, as for KnowFormer. Writes results/link_trees.csv within minutes, one line per split.
+Reads GRAPHZOO_DATA or the user's cache.
 """
 
 import csv
@@ -35,7 +36,10 @@ Array = NDArray[np.float64]
 
 
 def structure(adjacency: Any, pairs: NDArray[np.int64], *, hides_links: bool) -> Array:
-    """Numbers of each pair, [B, 26], which may be seen without its own link; u and v may be swapped."""
+    """Numbers of each pair, [B, 26], of the graph without its own link if `hides_links`.
+
+    u and v may be swapped.
+    """
     return np.array([_numbers(adjacency, int(u), int(v), hides_links) for u, v in pairs])
 
 

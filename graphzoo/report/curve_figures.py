@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -89,7 +90,7 @@ def _curve_note(groups: Sequence[Group]) -> str:
         notes.append("Thin lines are runs, the thick one their mean.")
     records = [record for group in groups for record in group.records if record.best_epoch is not None]
     if any(name.startswith("val/") for record in records for name in record.curves.values):
-        notes.append("A dot marks the epoch whose checkpoint was tested.")
+        notes.append("A dot marks the validation whose checkpoint was tested.")
     curves = (points for group in groups for one in group.records for points in one.curves.values.values())
     if any(len(points) > len(thin(points)) for points in curves):
         notes.append("Of long curves the highest and lowest values of each stretch are drawn.")
@@ -169,7 +170,8 @@ def _tested_at(record: Record) -> float | None:
         if not told.startswith("best ") or not isinstance(best, int | float):
             continue
         points = record.curves.values.get(told.removeprefix("best "), [])
-        if inside := [(abs(y - best), x) for x, y in points if end - 1 < round(x, 6) <= end]:
+        inside = [(abs(y - best), x) for x, y in points if end - 1 < round(x, 6) <= end and not isnan(y)]
+        if inside:
             return min(inside)[1]
     return end
 

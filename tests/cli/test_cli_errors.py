@@ -234,10 +234,12 @@ IN_A_FILE = {
     "model: {init_args: {lr: fast}}": "mine.yaml: model.lr: expected float, got 'fast'",
     "trainer: {accelerator: [1]}": "mine.yaml: trainer.accelerator: '[1]' does not fit",
     "model: {encoder: {num_layer: 3}}": (
-        "mine.yaml: unknown setting model.encoder.num_layer\nDid you mean: model.encoder.num_layers"
+        "mine.yaml: unknown setting model.encoder.num_layer\nDid you mean: model.encoder.num_layers, "
+        "model.encoder.num_value_layers, model.encoder.num_query_layers?\n"
     ),
     "trainer: {max_epoch: 8}": (
-        "mine.yaml: unknown setting trainer.max_epoch\nDid you mean: trainer.max_epochs"
+        "mine.yaml: unknown setting trainer.max_epoch\nDid you mean: trainer.max_epochs, "
+        "trainer.min_epochs, trainer.max_steps?\n"
     ),
     "model: {encoder: {class_path: graphzoo.encoders.KnowFomer}}": (
         "mine.yaml: model.encoder.class_path: 'graphzoo.encoders.KnowFomer' does not fit\n"

@@ -119,7 +119,7 @@ def test_the_dot_is_the_validation_that_chose_the_checkpoint(tmp_path, epochs):
     best = epochs - 2
     rows = []
     for epoch in range(epochs):
-        values = (0.5, 0.81, 0.6) if epoch == best else (0.3, 0.4, 0.35)
+        values = (float("nan"), 0.81, 0.6) if epoch == best else (0.3, 0.4, 0.35)
         rows += [(3 * epoch + i, epoch, value, 1 - value) for i, value in enumerate(values)]
     write_rows(run, ["step", "epoch", "val/acc", "val/loss"], rows)
     pictures = pictures_of(run)

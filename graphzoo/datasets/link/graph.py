@@ -85,8 +85,8 @@ class LinkGraph(StoredGraph):
         protocol: How links were split and negatives chosen ("original", "heart", "ogb", ...).
         valid_edges_at_test: Whether messages also pass along the validation links while testing, as the rules
             of ogbl-collab allow.
-        may_recur: Whether an evaluated link may have been a link before: data of links over time, whose
-            source does so. Everywhere else that would be a leak, and is refused.
+        may_recur: Whether an evaluated link may be a training link, as in data whose source has it so: links
+            over time, or citations both ways. Everywhere else that would be a leak, and is refused.
         fingerprint: sha256 of everything but the name and the features' names; computed when left out.
         feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
             columns have none.

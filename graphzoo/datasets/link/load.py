@@ -18,7 +18,7 @@ from graphzoo.datasets.link.graph import LinkGraph, LinkSplit
 from graphzoo.datasets.link.ogb import read_ogb_links
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split
-from graphzoo.datasets.link.table import LinkSource, find_link_source
+from graphzoo.datasets.link.table import AS_LISTED, LinkSource, find_link_source
 from graphzoo.datasets.node.load import load_node_graph
 from graphzoo.datasets.node.readers import read_citations
 from graphzoo.datasets.node.table import find_node_source
@@ -45,8 +45,8 @@ def load_link_graph(
               on a split of its own. Not comparable with "heart".
             - "ours": 85/5/10 of the links at random, one pool of as many random pairs
             - "vgae": the same split, evaluated by AUROC and AP as in Kipf & Welling (2016)
-            - "nbfnet": the same of citations as they are listed (Zhu et al., 2021): two papers that cite each
-              other are listed twice, so that some evaluated links are training links
+            - "nbfnet": the same with citations split as they are listed (Zhu et al., 2021): two papers that
+              cite each other are listed twice, so that some evaluated links are training links
             - "ogb": the split and negatives of the Open Graph Benchmark
         split_index: Which of the random splits, for protocols that draw one.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache.
@@ -77,7 +77,7 @@ def load_link_graph(
         "nodes": (graph.num_nodes, counts.nodes),
         "features": (0 if graph.x is None else graph.x.size(1), counts.features),
     }
-    if protocol != "nbfnet":  # whose links are counted as they are listed
+    if protocol != AS_LISTED:  # which splits more of them
         counted["validation links"] = (graph.valid.positive.size(0), counts.valid)
         counted["test links"] = (graph.test.positive.size(0), counts.test)
     if not graph.may_recur:
@@ -96,26 +96,39 @@ def _load_planetoid(
 ) -> LinkGraph:
     """The graph with a fixed split, or with the one of index `drawn`."""
     nodes = load_node_graph(source.node_graph, root=root, download=download)
-    may_recur = protocol == "nbfnet"
+    repeated = protocol == AS_LISTED
     if drawn is not None:
-        if may_recur:
-            node_source = find_node_source(source.node_graph)
-            links = read_citations(provide_source_files(node_source, root=root, download=download))
-        else:
-            links = nodes.edge_index.t()
-            links = links[links[:, 0] < links[:, 1]]
-        train, valid, test = draw_link_split(links, nodes.num_nodes, drawn, may_recur=may_recur)
+        links = nodes.edge_index.t()
+        links = links[links[:, 0] < links[:, 1]]
+        if repeated:
+            links = _as_listed(source, links, root, download)
+        train, valid, test = draw_link_split(links, nodes.num_nodes, drawn, repeated=repeated)
     else:
         files = provide_source_files(source, root=root, download=download)
         check_hashes(source, files)
         train, valid, test = read_split(files)
         links = torch.cat([train, valid.positive, test.positive])
         _check_whole(source, links, nodes.edge_index, nodes.num_nodes, files)
-    metric = "auroc" if protocol in ("vgae", "nbfnet") else source.metric
+    metric = "auroc" if protocol in ("vgae", AS_LISTED) else source.metric
     return LinkGraph(
         source.name, nodes.num_nodes, train, valid, test, x=nodes.x, metric=metric, protocol=protocol,
-        may_recur=may_recur,
+        may_recur=repeated,
     )  # fmt: skip
+
+
+def _as_listed(
+    source: LinkSource, links: Tensor, root: str | os.PathLike[str] | None, download: bool | None
+) -> Tensor:
+    """The links of a graph, [n, 2], each as often as its file lists it: once or twice."""
+    files = provide_source_files(find_node_source(source.node_graph), root=root, download=download)
+    # checked when the graph was read from them, or from a copy that was made of the same bytes
+    listed = read_citations(files)
+    distinct, count = torch.unique(listed, dim=0, return_counts=True)
+    if not torch.equal(distinct, torch.unique(links, dim=0)) or int(count.max()) > 2:
+        raise DataError(
+            f"{source.name}: the citations of {source.node_graph} are not its edges; fetch it again"
+        )
+    return listed
 
 
 def _check_whole(

@@ -19,13 +19,13 @@ _MOST_LISTED = 1 << 20
 
 
 def draw_link_split(
-    links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False, may_recur: bool = False
+    links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False, repeated: bool = False
 ) -> tuple[Tensor, LinkSplit, LinkSplit]:
     """Draw all links, [n, 2], into 85/5/10 for training, validation and test, with as many random pairs.
 
     The pairs are not links of any part, all different, and lists are oriented alike, so that the order of a
     pair's ends tells nothing: an undirected one has the lower number first. The order of the links does not
-    matter. They are different ones; if they `may_recur`, each of equal ones is drawn for itself, and training
+    matter. They are different ones, or `repeated`: then each of equal ones is drawn for itself, and training
     has it once.
 
     Raises:
@@ -43,7 +43,7 @@ def draw_link_split(
             "with train, valid and test"
         )
     keys = pair_keys(links, num_nodes, is_directed=is_directed)
-    if may_recur:
+    if repeated:
         keys = keys.sort().values
         links = torch.stack([keys // num_nodes, keys % num_nodes], dim=1)
         # the first of equal links is 0, the next 1, ...

@@ -146,12 +146,11 @@ def read_citations(files: Mapping[str, Path]) -> Tensor:
     Of two papers that cite each other there are two.
 
     Returns:
-        [n, 2], int64, the lower number first, in ascending order.
+        [n, 2], int64, the lower number first.
     """
     edges = torch.from_numpy(_listed_edges(read_pickle(_planetoid_parts(files)["graph"])))
     # a citation makes either paper a neighbour of the other, once
-    links = edges[:, edges[0] < edges[1]].t()
-    return links[(links[:, 0] * (int(edges.max()) + 1) + links[:, 1]).argsort()]
+    return edges[:, edges[0] < edges[1]].t()
 
 
 def _planetoid_parts(files: Mapping[str, Path]) -> dict[str, Path]:
