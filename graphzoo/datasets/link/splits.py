@@ -53,7 +53,8 @@ def draw_link_split(
         order = hash_integers(_SPLIT, index, keys).argsort(stable=True)
     negative = draw_non_links(keys, num_nodes, num_valid + num_test, index, is_directed=is_directed)
     valid, test, train = torch.split(order, [num_valid, num_test, total - num_valid - num_test])
-    train = train[first_of_each(keys[train])]
+    if repeated:
+        train = train[first_of_each(keys[train])]
     return (
         # by their numbers, in whatever order they came
         links[train[keys[train].argsort()]],

@@ -195,6 +195,14 @@ def test_citations_both_ways_are_split_as_two(real_data, offline):
     assert not {(min(pair), max(pair)) for pair in negatives} & set(listed)
 
 
+def test_citations_that_are_not_the_graph_are_refused(real_data, offline, monkeypatch):
+    read = load.read_citations
+    for change in (lambda links: links[1:], lambda links: torch.cat([links, links])):
+        monkeypatch.setattr(load, "read_citations", lambda files, change=change: change(read(files)))
+        with pytest.raises(DataError, match="the citations of citeseer are not its edges; fetch"):
+            load_link_graph("citeseer-link", protocol="nbfnet", root=real_data)
+
+
 def heuristic_scores(name, graph, pairs):
     """Common neighbours, Adamic-Adar or resource allocation on the training graph, by the books."""
     edge_index = graph.edge_index("test").numpy()
