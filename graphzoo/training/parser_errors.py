@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
@@ -107,12 +107,16 @@ def explain(
     place, option, value = _find_setting(_KEY.findall(keyed[-1])[-1], command_line, keyed[-1])
     if option == "--config" or "File does not exist" in keyed[-1]:
         return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
+    if not option.startswith("-") and (problem := _wrong_class(option, command_line)):
+        return problem
     several = _types(keyed[-1])
     if " or " in several and not _NESTED.search(message):
         return f"{place}{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
     for text in reversed(texts):
         if (expected := _EXPECTED.search(text)) and "\n" not in expected.group(2):
             kind = several.removeprefix("Expected ") if " or " in several else _plain_type(expected.group(1))
+            if kind == "list" and (hint := _class_hint(option, value)):
+                return f"{place}{option}: {value!r} does not fit\n{hint}"
             return f"{place}{option}: expected {kind}, got {expected.group(2)!r}"
     nested = _NESTED.search(message)
     if nested and nested.group(1) != "init_args":
@@ -143,6 +147,10 @@ def _unknown(option: str, options: list[str]) -> str:
         above, _, name = known.rpartition(".")
         (siblings if above == group else elsewhere).setdefault(name, []).append(known)
     names = elsewhere.get(last, []) or _near(last, siblings) or _near(last, elsewhere)
+    if not group:  # at the top of a file
+        names = [
+            known for name, found in siblings.items() if name.startswith(f"{last}_") for known in found
+        ] + names
     if not names and not option.startswith("-"):
         names = nearest(option, GROUPS)
     hint = f"Did you mean: {', '.join(names[:3])}?" if names else "The long list: add --help-all"
@@ -280,17 +288,42 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
     """Arguments of the classes in play, as options, those of the class that `option` belongs to first."""
     settings = merged_settings(command_line)
     model = settings.get("model") or {}
-    classes = {
-        "--model": model.get("class_path"),
-        "--model.encoder": ((model.get("init_args") or {}).get("encoder") or {}).get("class_path"),
-        "--data": (settings.get("data") or {}).get("class_path"),
-    }
+    classes = [
+        ("--model", model.get("class_path")),
+        ("--model.encoder", ((model.get("init_args") or {}).get("encoder") or {}).get("class_path")),
+        ("--data", (settings.get("data") or {}).get("class_path")),
+    ]
     for named in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler"):
-        classes[named] = _named_class(named, value_of(named, command_line))
+        listed = [entry["class_path"] for _, entry in _listed_classes(named, command_line)]
+        for path in filter(None, (value_of(named, command_line), *listed)):
+            classes.append((named, _named_class(named, path)))
     group = option.rpartition(".")[0].replace(".init_args", "")
-    first = sorted(classes, key=lambda other: other != group)
-    names = [(other, each.name) for other in first for each in _parameters(classes[other])]
+    first = sorted(classes, key=lambda each: each[0].lstrip("-") != group.lstrip("-"))
+    names = [(other, each.name) for other, path in first for each in _parameters(path)]
     return [f"{other}.{name}" for other, name in names if name not in ("spec", "args", "kwargs")]
+
+
+def _listed_classes(option: str, command_line: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each class that a file gives to an option, such as trainer.callbacks, with the file."""
+    for file in config_files(command_line):
+        content: Any = {}
+        with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
+            content = read_settings(Path(file))
+        for part in option.removeprefix("--").split("."):
+            content = content.get(part) if isinstance(content, Mapping) else None
+        for entry in content if isinstance(content, list) else [content]:
+            if isinstance(entry, Mapping) and isinstance(entry.get("class_path"), str):
+                yield file, entry
+
+
+def _wrong_class(option: str, command_line: list[str]) -> str:
+    """The first class of a list in a file that cannot be found, or lacks an argument."""
+    for file, entry in _listed_classes(option, command_line):
+        path = entry["class_path"]
+        reason = _import_problem(path) or _class_hint(option, path, entry.get("init_args") or ())
+        if reason:
+            return f"{file}: {option}: {path!r} does not fit\n{reason}"
+    return ""
 
 
 def _named_class(option: str, value: str) -> str:
@@ -308,7 +341,7 @@ def _parameters(class_path: str | None) -> list[Parameter]:
         return []
 
 
-def _class_hint(option: str, value: str) -> str:
+def _class_hint(option: str, value: str, given: Collection[str] = ()) -> str:
     """Where Lightning takes a class by name: what a known one still needs, else the nearest names."""
     name = option.rpartition(".")[2].removeprefix("--")
     if name not in _BY_NAME:
@@ -317,10 +350,10 @@ def _class_hint(option: str, value: str) -> str:
         f"{option}.{each.name}"
         for each in _parameters(_named_class(option, value))
         if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
-        if each.name not in ("params", "optimizer")
+        if each.name not in ("params", "optimizer", *given)
     ]
     if needed:
         return f"It needs {', '.join(needed)}"
     packages = [_BY_NAME[name], *(["graphzoo.callbacks"] if name == "callbacks" else [])]
     known = [known for package in packages for known in import_module(package).__all__ if known[0].isupper()]
-    return suggestion(value, known)
+    return "" if value.rpartition(".")[2] in known else suggestion(value, known)

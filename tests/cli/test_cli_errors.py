@@ -112,6 +112,7 @@ WRONG = {
     f"{RUN} --trainer.precision foo": "bf16-mixed",
     f"{RUN} --trainer.accelerator foo": "cpu",
     f"{RUN} --trainer.callbacks+=EarlyStoping": "Did you mean: EarlyStopping?",
+    f"{RUN} --trainer.callbacks EarlyStoping": "Did you mean: EarlyStopping",
     f"{RUN} --trainer.callbacks+=EarlyStopping --trainer.callbacks.patence=2": "--trainer.callbacks.patience",
     f"{RUN} --trainer.logger=WandLogger": "WandbLogger",
     f"{RUN} --model.encoder graphzoo.encoders.KnowFromer": "Did you mean: KnowFormer, KnowFormerAny, Node",
@@ -248,6 +249,23 @@ IN_A_FILE = {
     "trainer: {callbacks: [{class_path: lightning.pytorch.callbacks.Timer, init_args: {verbose: many}}]}": (
         "mine.yaml: trainer.callbacks.verbose: expected bool, got 'many'"
     ),
+    "trainer: {callbacks: [{class_path: graphzoo.callbacks.BestChekpoint}]}": (
+        "mine.yaml: trainer.callbacks: 'graphzoo.callbacks.BestChekpoint' does not fit\n"
+        "graphzoo.callbacks has no 'BestChekpoint'. Did you mean: BestCheckpoint"
+    ),
+    "trainer: {callbacks: [{class_path: Timer}, {class_path: EarlyStoping}]}": (
+        "mine.yaml: trainer.callbacks: 'EarlyStoping' does not fit\nDid you mean: EarlyStopping"
+    ),
+    "trainer: {callbacks: [{class_path: EarlyStopping}]}": (
+        "mine.yaml: trainer.callbacks: 'EarlyStopping' does not fit\nIt needs trainer.callbacks.monitor"
+    ),
+    "trainer: {callbacks: [{class_path: Timer}, {class_path: EarlyStopping, init_args: {monitr: x}}]}": (
+        "mine.yaml: unknown setting trainer.callbacks.monitr\nDid you mean: trainer.callbacks.monitor"
+    ),
+    "optimizer: {class_path: torch.optim.Adam, init_args: {weight_deca: 0.1}}": (
+        "mine.yaml: unknown setting optimizer.weight_deca\nDid you mean: optimizer.weight_decay"
+    ),
+    "seed: 3": "mine.yaml: unknown setting seed\nDid you mean: seed_everything, model.seed, data.seed",
     "data: {later_neighbourhoods: {3: a}}": "mine.yaml: data.later_neighbourhoods: expected int, got 'a'",
     "optimizer: Adm": "mine.yaml: optimizer: 'Adm' does not fit\nDid you mean: Adam",
 }
