@@ -26,6 +26,7 @@ SOURCES = {
         "neighbourhood*",
         "evaluation_neighbourhoods.csv",
         "second_graph.csv",
+        "second_graph_trials.csv",
         "reverse_weights.csv",
         "fine_tun*",
         "zero_shot.csv",
