@@ -31,6 +31,12 @@ _BY_NAME = {
     "optimizer": "torch.optim",
     "lr_scheduler": "torch.optim.lr_scheduler",
 }
+_KINDS = {
+    "callbacks": "Callback",
+    "logger": "Logger",
+    "optimizer": "Optimizer",
+    "lr_scheduler": "LRScheduler",
+}
 _WRAPPED = ("Does not validate against any", "Problem with given class_path", "Type collections.abc")
 
 
@@ -141,9 +147,15 @@ def _types(text: str) -> str:
 def _unknown(option: str, options: list[str]) -> str:
     """The nearest options: that of the same name in another group, else of the same group, else of all."""
     group, _, last = option.replace(".init_args", "").rpartition(".")
+    if last == "class_path" and group.lstrip("-") not in GROUPS and "." not in group:
+        return _unknown(group, options)
+    if last == "class_path":
+        return f"{option} does not fit: arguments of a class stand under init_args"
     siblings: dict[str, list[str]] = {}  # by the last part of their names
     elsewhere: dict[str, list[str]] = {}
     for known in options:
+        if known.lstrip("-") == option.lstrip("-"):  # of another class in the same list
+            continue
         above, _, name = known.rpartition(".")
         (siblings if above == group else elsewhere).setdefault(name, []).append(known)
     names = elsewhere.get(last, []) or _near(last, siblings) or _near(last, elsewhere)
@@ -294,7 +306,7 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
         ("--data", (settings.get("data") or {}).get("class_path")),
     ]
     for named in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler"):
-        listed = [entry["class_path"] for _, entry in _listed_classes(named, command_line)]
+        listed = [entry["class_path"] for entry in _listed_classes(named, command_line)[1]]
         for path in filter(None, (value_of(named, command_line), *listed)):
             classes.append((named, _named_class(named, path)))
     group = option.rpartition(".")[0].replace(".init_args", "")
@@ -303,27 +315,51 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
     return [f"{other}.{name}" for other, name in names if name not in ("spec", "args", "kwargs")]
 
 
-def _listed_classes(option: str, command_line: list[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each class that a file gives to an option, such as trainer.callbacks, with the file."""
+def _listed_classes(option: str, command_line: list[str]) -> tuple[str, list[Mapping[str, Any]]]:
+    """The last file that sets an option which takes classes, such as trainer.callbacks, and those classes."""
+    given: Any = None
+    last = ""
     for file in config_files(command_line):
         content: Any = {}
         with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
             content = read_settings(Path(file))
         for part in option.removeprefix("--").split("."):
             content = content.get(part) if isinstance(content, Mapping) else None
-        for entry in content if isinstance(content, list) else [content]:
-            if isinstance(entry, Mapping) and isinstance(entry.get("class_path"), str):
-                yield file, entry
+        if content is not None:
+            both = isinstance(given, Mapping) and isinstance(content, Mapping)
+            given, last = merge(given, content) if both else content, file
+    entries = [
+        {"class_path": entry} if isinstance(entry, str) else entry
+        for entry in (given if isinstance(given, list) else [given])
+    ]
+    named = (entry for entry in entries if isinstance(entry, Mapping))
+    return last, [entry for entry in named if isinstance(entry.get("class_path"), str)]
 
 
 def _wrong_class(option: str, command_line: list[str]) -> str:
-    """The first class of a list in a file that cannot be found, or lacks an argument."""
-    for file, entry in _listed_classes(option, command_line):
+    """The first class in files that cannot be found, is of another kind, or lacks an argument."""
+    name = option.rpartition(".")[2]
+    if name not in _BY_NAME:
+        return ""
+    typed = {word.partition("=")[0].rpartition(".")[2] for word in command_line if word.startswith("--")}
+    file, entries = _listed_classes(option, command_line)
+    for entry in entries:
         path = entry["class_path"]
-        reason = _import_problem(path) or _class_hint(option, path, entry.get("init_args") or ())
-        if reason:
+        arguments = [
+            entry[key] for key in ("init_args", "dict_kwargs") if isinstance(entry.get(key), Mapping)
+        ]
+        given = typed.union(*arguments)
+        if reason := _import_problem(path) or _other_kind(name, path) or _class_hint(option, path, given):
             return f"{file}: {option}: {path!r} does not fit\n{reason}"
     return ""
+
+
+def _other_kind(name: str, path: str) -> str:
+    """Whether a class that can be imported is none of those that an option takes."""
+    base = getattr(import_module(_BY_NAME[name]), _KINDS[name])
+    module, _, last = path.rpartition(".")
+    found = getattr(import_module(module), last) if module else None
+    return f"Expected {_KINDS[name]}" if isinstance(found, type) and not issubclass(found, base) else ""
 
 
 def _named_class(option: str, value: str) -> str:

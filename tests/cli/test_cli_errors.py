@@ -256,6 +256,30 @@ IN_A_FILE = {
     "trainer: {callbacks: [{class_path: Timer}, {class_path: EarlyStoping}]}": (
         "mine.yaml: trainer.callbacks: 'EarlyStoping' does not fit\nDid you mean: EarlyStopping"
     ),
+    "trainer: {callbacks: [Timer, EarlyStoping]}": (
+        "mine.yaml: trainer.callbacks: 'EarlyStoping' does not fit\nDid you mean: EarlyStopping"
+    ),
+    "trainer: {callbacks: [{class_path: Timer, init_args: {patience: 1}}, {class_path: EarlyStopping}]}": (
+        "mine.yaml: unknown setting trainer.callbacks.patience\nThe long list"
+    ),
+    "trainer: {callbacks: EarlyStopping}": (
+        "mine.yaml: trainer.callbacks: 'EarlyStopping' does not fit\nIt needs trainer.callbacks.monitor"
+    ),
+    "trainer: {callbacks: [{class_path: EarlyStopping, init_args: 3}]}": (
+        "mine.yaml: trainer.callbacks: 'EarlyStopping' does not fit\nIt needs trainer.callbacks.monitor"
+    ),
+    "trainer: {callbacks: [{class_path: torch.optim.Adam}]}": (
+        "mine.yaml: trainer.callbacks: 'torch.optim.Adam' does not fit\nExpected Callback"
+    ),
+    "optimizer: {class_path: torch.optim.lr_scheduler.StepLR}": (
+        "mine.yaml: optimizer: 'torch.optim.lr_scheduler.StepLR' does not fit\nExpected Optimizer"
+    ),
+    "trainer: {callbacks: [{class_path: EarlyStopping, monitor: val/mrr}]}": (
+        "mine.yaml: trainer.callbacks.class_path does not fit: arguments of a class stand under init_args"
+    ),
+    "lr_schedular: {class_path: StepLR}": (
+        "mine.yaml: unknown setting lr_schedular\nDid you mean: lr_scheduler"
+    ),
     "trainer: {callbacks: [{class_path: EarlyStopping}]}": (
         "mine.yaml: trainer.callbacks: 'EarlyStopping' does not fit\nIt needs trainer.callbacks.monitor"
     ),
