@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.classes import arguments_of
@@ -60,6 +62,7 @@ class GraphzooParser(LightningArgumentParser):
         """The configuration as text; one that is printed has the seeds that a run would have."""
         cfg = cfg.clone()
         follow_seed(cfg, self.own_seeds)
+        _spell_out(cfg)
         text: str = super().dump(cfg, *more, **options)
         return text
 
@@ -68,6 +71,17 @@ class GraphzooParser(LightningArgumentParser):
         if not self.exit_on_error:  # a parser inside a parser: the outer one catches and tells
             super().error(message, ex)
         raise UsageError(explain(message, self.command_line, self.options, ex)) from ex
+
+
+def _spell_out(settings: Any) -> None:
+    """Turn members of enumerations, such as the default of a Timer, into strings: YAML knows no others."""
+    keys = range(len(settings)) if isinstance(settings, list) else list(vars(settings))
+    for key in keys:
+        value = settings[key]
+        if isinstance(value, str) and isinstance(value, Enum):
+            settings[key] = value.value
+        elif isinstance(value, (list, Namespace)):
+            _spell_out(value)
 
 
 def innermost(error: BaseException) -> BaseException:

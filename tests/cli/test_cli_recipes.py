@@ -22,7 +22,7 @@ from graphzoo.training.start import run_command
 RECIPES = [
     preset.name.partition("/")[2]
     for preset in list_presets("recipe", "knowformer")
-    if not preset.name.endswith("-link")
+    if "-link" not in preset.name
 ]
 # Each recipe's own data where they are small; the whole batch would take minutes.
 SMALL_DATA = ["nell995-v1", "fb15k237-v1"]

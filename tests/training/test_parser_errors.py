@@ -104,6 +104,13 @@ def test_optimisers_of_torch_by_name(config):
     assert found["optimizer"]["class_path"] == "torch.optim.AdamW"
 
 
+def test_defaults_that_are_enumerations(config):
+    """Timer's interval is annotated as a string and is none; YAML refused it."""
+    Path("timed.yaml").write_text("trainer:\n  callbacks: [Timer]\n")
+    (timer,) = config("--config", "timed.yaml")["trainer"]["callbacks"]
+    assert timer["class_path"].endswith(".Timer") and timer["init_args"]["interval"] == "step"
+
+
 def test_loggers_by_name_and_in_lists(config):
     assert config()["trainer"]["logger"] is None
     assert config("--logger=csv")["trainer"]["logger"] == []
