@@ -369,7 +369,7 @@ def _wrong_class(option: str, command_line: list[str]) -> str:
 
 
 def _other_kind(name: str, path: str) -> str:
-    """Whether a class that can be imported is none of those that an option takes."""
+    """What an option takes, where a class that can be imported is something else; "" where it is not."""
     base = getattr(import_module(_BY_NAME[name]), _KINDS[name])
     module, _, last = path.rpartition(".")
     found = getattr(import_module(module), last) if module else None
