@@ -51,7 +51,7 @@ def test_a_full_disk_behind_standard_output(shell):
 @pytest.mark.parametrize("more", ["", "--dry-run", "--print_config"])
 def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
-    names = "--model knowformer --data umls --trainer smoke --run_dir run"
+    names = "--model knowformer --data umls --recipe umls-demo --trainer smoke --run_dir run"
     result = shell(f"graphzoo fit {names} {more} > /dev/full", python())
     assert result.returncode == 1
     said = [line for line in lines(result) if not line.startswith("graphzoo fit: ")]
