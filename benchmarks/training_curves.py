@@ -8,6 +8,11 @@ Writes results/rows/<row>/row.json (means and the figures of every run, without 
 results/training/<row>.csv (a line per run and epoch, at most 50 epochs of each, the test figures in the line
 of the best one) and docs/figures/<row>.png. `--rows_only` leaves the last two out. Needs matplotlib for them.
 
+    graphzoo reproduce knowformer umls --seeds 1,2
+    python -m benchmarks.training_curves --join --rows_only runs/reproduce/knowformer-umls
+
+adds the runs to those of the kept row, if settings, data and version of graphzoo are the same.
+
 Of an ablation (`graphzoo reproduce ... --ablation NAME`) only rows are kept, as
 results/ablations/<ablation>/<row>/row.json.
 """
@@ -15,9 +20,13 @@ results/ablations/<ablation>/<row>/row.json.
 import argparse
 import csv
 import json
+import shlex
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import RESULTS, machine
+from graphzoo.errors import UsageError
+from graphzoo.runs.published import Published, average_metrics
 from graphzoo.runs.results_file import write_results
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
@@ -82,14 +91,55 @@ def plot(rows: list[dict[str, object]], judge: str, name: str, path: Path) -> No
     pyplot.close(figure)
 
 
-def keep_row(folder: Path, target: Path) -> None:
+def keep_row(folder: Path, target: Path, *, join: bool = False) -> None:
     """The row without the full records of its runs, in the target's folder."""
     content = json.loads((folder / "row.json").read_text(encoding="utf-8"))
     kept = ("seed", "best_epoch", "epochs", "fit_seconds", "validation", "num_parameters")
     shared = ("config_hash", "data_fingerprint", "versions")
     content |= {key: content["runs"][0].get(key) for key in shared} | {"machine": machine()}
     content["runs"] = [{key: run.get(key) for key in kept} for run in content["runs"]]
-    write_results(target / folder.name / "row.json", content)
+    path = target / folder.name / "row.json"
+    if join:
+        content = join_rows(json.loads(path.read_text(encoding="utf-8")), content)
+    write_results(path, content)
+
+
+def join_rows(kept: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """A row of the runs of two, by seed; what is said of the row is said by the added one.
+
+    Raises:
+        UsageError: They differ in settings, data or version, have several splits, or share a seed.
+    """
+    for what in ("model", "recipe", "name", "config_hash", "data_fingerprint", "tested", "protocol"):
+        if kept[what] != added[what]:
+            raise UsageError(f"{what}: {kept[what]} in the kept row, {added[what]} in the added one: no mean")
+    if (old := kept["versions"]["graphzoo"]) != (new := added["versions"]["graphzoo"]):
+        raise UsageError(f"graphzoo {old} made the kept row, graphzoo {new} the added one: no mean")
+    if kept["splits"] or added["splits"]:
+        raise UsageError("rows of several splits are not joined")
+    if shared := sorted({*kept["seeds"]} & {*added["seeds"]}):
+        raise UsageError(f"both rows have a run of seed {shared[0]}")
+    runs = []
+    for row in (kept, added):
+        for place, run in enumerate(row["runs"]):
+            runs.append((run, {name: of["values"][place] for name, of in row["metrics"].items()}))
+    runs.sort(key=lambda each: each[0]["seed"])
+    published = {
+        name: Published(of["paper"], of["paper_std"])
+        for name, of in added["metrics"].items()
+        if of["paper"] is not None
+    }
+    words = shlex.split(added["command"])
+    place = words.index("--seeds")
+    seeds = [run["seed"] for run, _ in runs]
+    words[place : place + 2] = [] if seeds == [0, 1, 2] else ["--seeds", ",".join(map(str, seeds))]
+    return added | {
+        "command": shlex.join(words),
+        "seeds": seeds,
+        "metrics": average_metrics([tested for _, tested in runs], published),
+        "runs": [run for run, _ in runs],
+        "machine": " and ".join(sorted({kept["machine"], added["machine"]})),
+    }
 
 
 def keep_curves(folder: Path, runs: list[Path]) -> None:
@@ -113,7 +163,10 @@ def main() -> None:
     )
     parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row or ablation")
     parser.add_argument("--rows_only", action="store_true", help="no curves")
+    parser.add_argument("--join", action="store_true", help="add the runs to those of the kept row")
     arguments = parser.parse_args()
+    if arguments.join and not arguments.rows_only:
+        parser.error("--join takes --rows_only: the curves of the runs that are kept are not there")
     for folder in arguments.row:
         if rows := sorted(path.parent for path in folder.glob("*/row.json")):
             for row in rows:
@@ -123,7 +176,7 @@ def main() -> None:
         runs = sorted(path.parent for path in folder.glob("s*-*/results.json"))
         if not runs or not (folder / "row.json").is_file():
             parser.error(f"{folder}: no finished row inside")
-        keep_row(folder, RESULTS / "rows")
+        keep_row(folder, RESULTS / "rows", join=arguments.join)
         if not arguments.rows_only:
             keep_curves(folder, runs)
         print(f"{folder.name}: {len(runs)} runs")

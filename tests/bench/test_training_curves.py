@@ -1,0 +1,63 @@
+"""Rows that `benchmarks.training_curves` joins."""
+
+import copy
+
+import pytest
+
+from benchmarks.common import RESULTS
+from benchmarks.training_curves import join_rows
+from graphzoo.errors import UsageError
+from graphzoo.runs.results_file import write_results
+from graphzoo.runs.row import read_row
+from graphzoo.system.json_file import read_json
+
+WHOLE = RESULTS / "rows" / "knowformer-wn18rr-v3-wn18rr-v3-inference" / "row.json"
+
+
+def part(*seeds):
+    """The row as if it had been made of these seeds."""
+    row = copy.deepcopy(read_json(WHOLE))
+    row["seeds"] = list(seeds)
+    row["command"] += f" --seeds {','.join(map(str, seeds))}"
+    row["runs"] = [run for run in row["runs"] if run["seed"] in seeds]
+    for figure in row["metrics"].values():
+        figure["values"] = [figure["values"][seed] for seed in seeds]
+        figure["mean"] = figure["std"] = None
+    return row
+
+
+@pytest.mark.parametrize(("kept", "added"), [([0], [1, 2]), ([1], [0, 2]), ([0, 2], [1])])
+def test_parts_make_the_whole(kept, added):
+    joined = join_rows(part(*kept), part(*added))
+    assert joined == read_json(WHOLE)
+    assert join_rows(part(*added), part(*kept)) == joined
+
+
+def test_the_command_names_seeds_that_are_not_the_usual_ones():
+    joined = join_rows(part(2), part(0))
+    assert joined["command"].endswith("--recipe wn18rr-v3-inference --seeds 0,2")
+    assert all(figure["std"] is not None for figure in joined["metrics"].values())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"config_hash": "0"}, "config_hash"),
+        ({"data_fingerprint": "0"}, "data_fingerprint"),
+        ({"versions": {"graphzoo": "0.0.9"}}, "graphzoo 0.1.0 made the kept row, graphzoo 0.0.9"),
+        ({"splits": [0, 1]}, "several splits"),
+    ],
+)
+def test_other_rows_are_refused(change, said):
+    with pytest.raises(UsageError, match=said):
+        join_rows(part(0), part(1, 2) | change)
+
+
+def test_a_seed_counts_once():
+    with pytest.raises(UsageError, match="both rows have a run of seed 1"):
+        join_rows(part(0, 1), part(1, 2))
+
+
+def test_what_is_joined_is_a_row(tmp_path):
+    write_results(tmp_path / "row.json", join_rows(part(0), part(1, 2)))
+    assert read_row(tmp_path / "row.json")
