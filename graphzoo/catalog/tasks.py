@@ -44,7 +44,6 @@ class TaskInfo:
     compared: tuple[str, ...] = ()  # models that `graphzoo compare` tries, easy ones first
     facts: str = ""  # of a datamodule: what of its graph tells which model does well
     has_splits: bool = True  # whether its data by name can have several
-    takes_weights: bool = False  # whether a run may begin with exported weights
 
 
 def _percent(*names: str) -> dict[str, str]:
@@ -85,7 +84,6 @@ TASKS = {
         compared=("knowformer-any", "knowformer-any, fine-tuned", "knowformer"),
         facts="graphzoo.search.facts.of_triples",
         has_splits=False,
-        takes_weights=True,
     ),
     "link-prediction": TaskInfo(
         kind="links",

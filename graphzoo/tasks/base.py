@@ -216,9 +216,11 @@ class Task(LightningModule):
         self.load_state_dict(saved["state_dict"])
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse exported weights of this description where a checkpoint would be refused."""
-        if self.trainer.state.fn != "fit":
-            self.check_data(dict(described), self._datamodule())
+        """Refuse exported weights of this description where a checkpoint would be refused.
+
+        A fit, too: what it validates and tests by could be among what the weights were trained on.
+        """
+        self.check_data(dict(described), self._datamodule())
 
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, to count them.

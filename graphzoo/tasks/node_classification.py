@@ -301,9 +301,8 @@ class NodeClassification(Task):
             self._take_features(self._loaded_data)
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """As for a checkpoint."""
-        if self.trainer.state.fn != "fit":
-            self._take_features(described)
+        """Features are treated as those that the weights were trained on."""
+        self._take_features(described)
         super().check_start(described, name)
 
     def _take_features(self, described: Mapping[str, Any]) -> None:

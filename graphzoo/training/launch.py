@@ -39,6 +39,8 @@ from graphzoo.training.trust import check_class, plain_settings
 from graphzoo.training.unchanged import unchanged_process
 from graphzoo.types import NeighbourhoodSpec
 
+_SHAPING = ("decoder",)  # settings of tasks that say which weights there are
+
 
 def run_plan(plan: Plan) -> int:
     """Run a planned command line; its exit status."""
@@ -221,8 +223,10 @@ def _take_encoder(state: RunState) -> None:
         check_class(encoder, "the encoder", str(checkpoint))
     state.model = state.model or encoder["class_path"].rpartition(".")[2].lower()
     settings = {}
-    if state.plan.weights and state.plan.command != "fit":  # evaluated as it was trained
+    if state.plan.weights:  # evaluated as it was trained; how it trains further is the new run's own
         settings = content.get("hyper_parameters", {})
+        if state.plan.command == "fit":
+            settings = {name: settings[name] for name in _SHAPING if name in settings}
     own = ("--model.encoder.", "--model.init_args.encoder.")  # settings that the user changes: behind it
     words = (place for place, word in enumerate(state.arguments) if word.startswith(own))
     place = next(words, len(state.arguments))

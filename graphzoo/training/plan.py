@@ -270,14 +270,8 @@ def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None
     if data is None:
         remedy = "Add --data NAME, or --data kg --data.path FOLDER"
         raise UsageError(f"{value} holds weights without data\n{remedy}")
-    task = _task(data)
-    other = isinstance(data, Preset) and (task is None or not task.takes_weights)
-    if other and plan.command == "fit":
-        taken = " and ".join(each.title for each in TASKS.values() if each.takes_weights)
-        raise UsageError(
-            f"{value} holds weights without a run: fit begins with those of {taken} only\n"
-            "Use it with graphzoo test, predict or graphzoo.load, or continue the run it came from"
-        )
+    if (task := _task(data)) is not None and not task.inference:
+        raise UsageError(f"{value} holds weights, but no model for {task.title} is exported")
     name = value if value in WEIGHTS else str(weights.parent)
     return replace(plan, weights=name, used=(*plan.used, f"the weights of {name}"))
 

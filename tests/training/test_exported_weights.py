@@ -1,10 +1,12 @@
-"""Exported folders are evaluated as the runs that they come from, and their evaluation is a run to plot."""
+"""Exported folders are evaluated as the runs that they come from, and new runs begin with their weights."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from helpers.link_graphs import make_link_graph
 from helpers.node_graphs import small_parts, write_npz
@@ -49,9 +51,48 @@ def test_a_folder_is_tested_like_its_run(exported, capsys):
     assert main(["plot", "shared", "--out", "refused.html"]) == 2
     assert "Evaluate it: graphzoo test --ckpt_path shared --data NAME" in capsys.readouterr().err
 
-    # a training begins with its own weights
-    assert main(["fit", "--ckpt_path=shared", *exported, "--run_dir=refused"]) == 2
-    assert "fit begins with those of knowledge-graph completion only" in capsys.readouterr().err
+
+def test_a_fit_begins_with_the_weights(exported, capsys):
+    """At a rate of almost nothing they stay what they were; at another one they do not."""
+    begin = ["fit", "--ckpt_path=shared", *exported, *CPU, "--trainer.max_epochs=1"]
+    assert main([*begin, "--model.lr=1e-12", "--run_dir=still"]) == 0
+    assert "the weights of shared" in capsys.readouterr().err
+    expected = {name: value for name, value in metrics("run").items() if "second" not in name}
+    still = metrics("still")
+    assert {name: still[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert main([*begin, "--model.lr=0.1", "--run_dir=changed"]) == 0
+    changed = metrics("changed")
+    assert {name: changed[name] for name in expected} != pytest.approx(expected, abs=1e-6)
+
+
+def test_a_fit_on_another_split_is_refused(exported, capsys):
+    """Its test part may be among what the weights were trained on."""
+    other = ["--data.split=random-50-25-25"]
+    if "--data=links" in exported:
+        graph = make_link_graph()
+        held = len(graph.test.positive)
+        test = dataclasses.replace(graph.test, positive=graph.train[:held])
+        train = torch.cat([graph.train[held:], graph.test.positive])
+        make_link_graph(train=train, test=test).save("other.npz")
+        other = ["--data.path=other.npz"]
+    begin = ["fit", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]
+    assert main([*begin, *other]) == 2
+    assert "the checkpoint was trained on split" in capsys.readouterr().err
+    assert not Path("refused").exists()
+
+
+def test_a_fit_of_another_decoder_is_refused(exported, capsys):
+    other = "dot" if "--data=links" in exported else "linear"
+    begin = ["fit", "--ckpt_path=shared", *exported, *CPU, f"--model.decoder={other}", "--run_dir=refused"]
+    assert main(begin) == 2
+    assert "decoder" in capsys.readouterr().err
+    assert not Path("refused").exists()
+
+
+def test_what_holds_no_such_model_is_refused(exported, capsys):
+    pairs = ["fit", "--ckpt_path=shared", "--data=citeseer-heuristics", *CPU, "--run_dir=refused"]
+    assert main(pairs) == 2
+    assert "no model for estimation of link heuristics is exported" in capsys.readouterr().err
     assert not Path("refused").exists()
 
 

@@ -45,7 +45,8 @@ class KnowledgeGraph(StoredGraph):
         entity_labels: Readable text of entities, where known.
         relation_labels: Readable text of relations, where known.
         split_name: "given", or how the split was drawn.
-        fingerprint: sha256 of names and triples; computed when left out.
+        fingerprint: sha256 of names and triples; computed when left out
+            (`dataclasses.replace` does not leave it out: give `fingerprint=""`, too).
     """
 
     _what = "knowledge graph"

@@ -87,7 +87,8 @@ class LinkGraph(StoredGraph):
             of ogbl-collab allow.
         may_recur: Whether an evaluated link may be a training link, as in data whose source has it so: links
             over time, or citations both ways. Everywhere else that would be a leak, and is refused.
-        fingerprint: sha256 of everything but the name and the features' names; computed when left out.
+        fingerprint: sha256 of everything but the name and the features' names; computed when left out
+            (`dataclasses.replace` does not leave it out: give `fingerprint=""`, too).
         feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
             columns have none.
 

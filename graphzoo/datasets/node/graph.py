@@ -43,7 +43,8 @@ class NodeGraph(StoredGraph):
         metric: The data set's metric, "accuracy" or "roc_auc".
         default_split: Name of the split taken when none is named; empty: the first of `splits`, or
             "random-50-25-25" if there is none.
-        fingerprint: sha256 of names, features, edges and labels, not of the splits; computed when left out.
+        fingerprint: sha256 of names, features, edges and labels, not of the splits; computed when left out
+            (`dataclasses.replace` does not leave it out: give `fingerprint=""`, too).
         feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
             the source has none.
 
