@@ -11,7 +11,7 @@ of the best one) and docs/figures/<row>.png. `--rows_only` leaves the last two o
     graphzoo reproduce knowformer umls --seeds 1,2
     python -m benchmarks.training_curves --join --rows_only runs/reproduce/knowformer-umls
 
-adds the runs to those of the kept row, if settings, data and version of graphzoo are the same.
+adds the runs to those of the kept row, if settings, data and versions are the same.
 
 Of an ablation (`graphzoo reproduce ... --ablation NAME`) only rows are kept, as
 results/ablations/<ablation>/<row>/row.json.
@@ -107,14 +107,20 @@ def keep_row(folder: Path, target: Path, *, join: bool = False) -> None:
 def join_rows(kept: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """A row of the runs of two, by seed; what is said of the row is said by the added one.
 
+    The version of graphzoo tells no two commits apart: that they train alike, a seed that is run again shows.
+
     Raises:
-        UsageError: They differ in settings, data or version, have several splits, or share a seed.
+        UsageError: They differ in settings, data or versions, have several splits, or share a seed.
     """
-    for what in ("model", "recipe", "name", "config_hash", "data_fingerprint", "tested", "protocol"):
-        if kept[what] != added[what]:
-            raise UsageError(f"{what}: {kept[what]} in the kept row, {added[what]} in the added one: no mean")
-    if (old := kept["versions"]["graphzoo"]) != (new := added["versions"]["graphzoo"]):
-        raise UsageError(f"graphzoo {old} made the kept row, graphzoo {new} the added one: no mean")
+    for what in ("model", "recipe", "name", "config_hash", "data_fingerprint", "versions"):
+        if kept.get(what) != added.get(what):
+            raise _no_mean(what, kept.get(what), added.get(what))
+    for what in ("config_hash", "data_fingerprint", "versions"):
+        if kept.get(what) is None:
+            raise UsageError(f"the rows do not say their {what}: no mean")
+    for what in ("data_name", "tested", "evaluated", "negatives", "protocol"):
+        if what in kept and what in added and kept[what] != added[what]:  # rows of before do not say all
+            raise _no_mean(what, kept[what], added[what])
     if kept["splits"] or added["splits"]:
         raise UsageError("rows of several splits are not joined")
     if shared := sorted({*kept["seeds"]} & {*added["seeds"]}):
@@ -130,16 +136,23 @@ def join_rows(kept: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
         if of["paper"] is not None
     }
     words = shlex.split(added["command"])
-    place = words.index("--seeds")
+    if "--seeds" in words:
+        place = words.index("--seeds")
+        del words[place : place + 2]
     seeds = [run["seed"] for run, _ in runs]
-    words[place : place + 2] = [] if seeds == [0, 1, 2] else ["--seeds", ",".join(map(str, seeds))]
+    words += [] if seeds == [0, 1, 2] else ["--seeds", ",".join(map(str, seeds))]
+    machines = {name for row in (kept, added) for name in row["machine"].split(" and ")}
     return added | {
         "command": shlex.join(words),
         "seeds": seeds,
         "metrics": average_metrics([tested for _, tested in runs], published),
         "runs": [run for run, _ in runs],
-        "machine": " and ".join(sorted({kept["machine"], added["machine"]})),
+        "machine": " and ".join(sorted(machines)),
     }
+
+
+def _no_mean(what: str, kept: object, added: object) -> UsageError:
+    return UsageError(f"{what}: {kept} in the kept row, {added} in the added one: no mean")
 
 
 def keep_curves(folder: Path, runs: list[Path]) -> None:
@@ -169,6 +182,8 @@ def main() -> None:
         parser.error("--join takes --rows_only: the curves of the runs that are kept are not there")
     for folder in arguments.row:
         if rows := sorted(path.parent for path in folder.glob("*/row.json")):
+            if arguments.join:
+                parser.error(f"{folder} is an ablation: its rows are not joined")
             for row in rows:
                 keep_row(row, RESULTS / "ablations" / folder.name)
             print(f"{folder.name}: an ablation of {len(rows)} rows")
@@ -176,7 +191,12 @@ def main() -> None:
         runs = sorted(path.parent for path in folder.glob("s*-*/results.json"))
         if not runs or not (folder / "row.json").is_file():
             parser.error(f"{folder}: no finished row inside")
-        keep_row(folder, RESULTS / "rows", join=arguments.join)
+        if arguments.join and not (RESULTS / "rows" / folder.name / "row.json").is_file():
+            parser.error(f"no row {folder.name} is kept: leave --join out")
+        try:
+            keep_row(folder, RESULTS / "rows", join=arguments.join)
+        except UsageError as error:
+            parser.error(f"{folder}: {error}")
         if not arguments.rows_only:
             keep_curves(folder, runs)
         print(f"{folder.name}: {len(runs)} runs")

@@ -137,6 +137,19 @@ def task_of(value: object) -> TaskInfo | None:
     return next((row for name in names for row in TASKS.values() if row.class_path == name), None)
 
 
+def task_of_data(name: str) -> TaskInfo | None:
+    """The task of data that graphzoo has a name for; None for others."""
+    presets = (preset for preset in list_presets("data") if preset.name == name)
+    return next((TASKS.get(preset.header.get("task", "")) for preset in presets), None)
+
+
+def check_same_task(described: Mapping[str, Any], task: TaskInfo | None, name: str) -> None:
+    """Refuse weights, by the description that comes with them, that another task has trained."""
+    own = task_of(described.get("task"))
+    if task is not None and own is not None and own is not task:
+        raise UsageError(f"{name} holds a model for {own.title}, and the data are for {task.title}")
+
+
 def inference_of(task_class: type) -> str:
     """The class of `graphzoo.inference` that answers with such a task, "" where there is none."""
     rows = filter(None, map(task_of, task_class.__mro__))

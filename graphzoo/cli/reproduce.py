@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from graphzoo.catalog.presets import list_presets, read_header
+from graphzoo.catalog.presets import read_header
 from graphzoo.catalog.settings import words_of
-from graphzoo.catalog.tasks import TASKS
+from graphzoo.catalog.tasks import task_of_data
 from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
 from graphzoo.cli.row import Row, plan_row
@@ -128,9 +128,7 @@ def _run_row(row: Row) -> int:
 
 def _unit(data: str) -> str:
     """What is evaluated of these data, if a preset says so."""
-    presets = (preset for preset in list_presets("data") if preset.name == data)
-    task = next((TASKS.get(preset.header.get("task", "")) for preset in presets), None)
-    return task.unit if task else ""
+    return task.unit if (task := task_of_data(data)) else ""
 
 
 def _take_back(directory: Path, made: list[Path]) -> None:

@@ -146,7 +146,10 @@ class NodeDataModule(GraphDataModule):
         return self.in_memory and not is_symmetric(self.graph.edge_index, self.graph.num_nodes)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graph and its split, once; a fit begins with the features as this graph has them."""
+        """Load the graph and its split, once.
+
+        A fit begins with the features as this graph has them; the task then takes those of its weights.
+        """
         if self._graph is not None:
             if stage == "fit" and self._transform is not self._own_transform:
                 self._take(loaded(self._own_transform))

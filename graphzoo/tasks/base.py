@@ -19,6 +19,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from graphzoo.catalog.classes import arguments_of, class_path
+from graphzoo.catalog.tasks import check_same_task, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
     build_bounded,
@@ -65,6 +66,14 @@ def versions() -> dict[str, str]:
     return versions_of
 
 
+def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The `data` of the trainings that came before, when weights began with others; the first one first."""
+    found = described.get("began_with") or []
+    if not isinstance(found, list) or not all(isinstance(data, Mapping) for data in found):
+        raise UsageError("began_with is no list of what was trained on: the description is damaged")
+    return found
+
+
 class Task(LightningModule):
     """A LightningModule around one encoder.
 
@@ -106,6 +115,8 @@ class Task(LightningModule):
                 f"Give what makes one: lambda spec: {name}(spec)"
             )
         self._factory, self.start_from = encoder, start_from
+        self._begun: tuple[Mapping[str, Any], str] | None = None  # the weights it began with: what they say
+        self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
         self._loaded_data: dict[str, Any] = {}
         self._micro_batches = 1
         # samples of a micro-batch, where nobody gave them, and what gives back what was set for a fit
@@ -196,24 +207,35 @@ class Task(LightningModule):
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there.
 
-        Without a checkpoint of their own they take the weights of `start_from`.
+        They take the weights of `start_from`, which those of a checkpoint then replace.
         """
         self._latest_loss = None
         self._sums, self.step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
         if self._trainer is not None and self._trainer.world_size > 1:
             part_at_exit()
         if self.encoder is not None:
+            if self._begun is not None and self._has_data():
+                self.check_start(*self._begun)  # the data may be others than at first
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             self.build(self._datamodule().spec)
-            if self.start_from and self.trainer.ckpt_path is None:
+            if self.start_from:
                 self._begin_with(self.start_from)
 
     def _begin_with(self, name: str) -> None:
         saved = read_pretrained(name)
-        self.check_start(saved["graphzoo"], name)
+        described = saved["graphzoo"]
+        check_same_task(described, task_of(self), name)
+        try:
+            self.check_start(described, name)
+            self._earlier = [*_earlier(described), described.get("data") or {}]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{name}: what it says of its training cannot be used ({error!r})\nExport the model again"
+            ) from error
         check_loaded_weights(self, saved, name)
         self.load_state_dict(saved["state_dict"])
+        self._begun = described, name
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
         """Refuse exported weights of this description where a checkpoint would be refused.
@@ -250,10 +272,16 @@ class Task(LightningModule):
         return {}
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse to evaluate a checkpoint on data that do not suit it, or that it may have been trained on.
+        """Refuse data that do not suit a checkpoint, or of which it may have been trained on what is tested.
 
-        `trained` is what `describe_data` said when the checkpoint was written.
+        `trained` is what `describe_data` said when the checkpoint was written. Weights that began with others
+        have seen the data of those, too.
         """
+        for data in filter(None, (trained.get("data"), *_earlier(trained))):
+            self.check_split(data, datamodule)
+
+    def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
+        """Refuse another split of `trained`, the `data` of a description."""
 
     def on_validation_start(self) -> None:
         self._check_loaded()
@@ -274,6 +302,7 @@ class Task(LightningModule):
             **self.encoder.describe(),
             "spec": self.spec.to_dict(),
             "versions": versions(),
+            **({"began_with": self._earlier} if self._earlier else {}),
             **(self.describe_data(self._datamodule()) if self._has_data() else self._loaded_data),
         }
 
@@ -311,6 +340,7 @@ class Task(LightningModule):
         own = {"format", "task", "encoder", "spec", "versions"}
         # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
+        self.__dict__["_earlier"] = _earlier(described)
         if self._has_data():
             self._check_loaded()  # before weights are found to have other shapes
             forget_foreign_paths(self.trainer, checkpoint)

@@ -602,9 +602,9 @@ class KGCompletion(Task):
             },
         }
 
-    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
+    def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse another split of the triples that the model was trained on."""
-        there = (trained.get("data") or {}).get("split")  # not in checkpoints of earlier versions
+        there = trained.get("split")  # not in checkpoints of earlier versions
         if there is None or not hasattr(datamodule, "describe_split"):
             return
         if self.trainer.state.fn == "test" and datamodule.inference_graph is not None:

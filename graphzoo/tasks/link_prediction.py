@@ -474,7 +474,7 @@ class LinkPrediction(Task):
         }
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse other settings of the sampler, and links that it may have been trained on."""
+        """Refuse other settings of the sampler, too."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
         fixed = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes")
         for option in (*fixed, *(name for name in ("neighbourhood", "eval_neighbourhood") if name in before)):
@@ -485,8 +485,12 @@ class LinkPrediction(Task):
                 )
         if not isinstance(self.encoder, QueryEncoder):
             check_feature_names(trained, datamodule)
-        split, here = trained["data"]["split"], datamodule.describe_split()
-        same = datamodule.graph.name == trained["data"]["name"] and datamodule.is_named
+        super().check_data(trained, datamodule)
+
+    def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
+        """Refuse another split of the links that the model was trained on."""
+        split, here = trained["split"], datamodule.describe_split()
+        same = datamodule.graph.name == trained["name"] and datamodule.is_named
         if (same or here["links"] == split["links"]) and here["fingerprint"] != split["fingerprint"]:
             protocol, index = (split[key] == here[key] for key in ("name", "index"))
             remedy = f"--data.split_index {split['index']}"

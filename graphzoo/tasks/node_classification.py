@@ -35,6 +35,13 @@ NodeMetric = Literal["accuracy", "roc_auc"]
 _LOGGED = {"accuracy": "acc", "roc_auc": "auroc"}
 
 
+def _is_graph_of(trained: Mapping[str, Any], datamodule: Any) -> bool:
+    """Whether it was `trained` on; other neighbours or features leave the nodes of a name what they are."""
+    is_named = getattr(datamodule, "is_named", True)
+    same_name = is_named and datamodule.graph.name == trained["name"]
+    return bool(same_name or datamodule.fingerprint == trained["fingerprint"])
+
+
 class NodeClassification(Task):
     """Trains a `NodeEncoder` and a decoder on the labelled nodes of a graph.
 
@@ -295,9 +302,9 @@ class NodeClassification(Task):
         self._report("test")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Another graph is tested with its features treated as those of the training."""
+        """Features are treated as those of the training, of another graph, too."""
         super().on_load_checkpoint(checkpoint)
-        if self._has_data() and self.trainer.state.fn != "fit":
+        if self._has_data():
             self._take_features(self._loaded_data)
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
@@ -310,7 +317,7 @@ class NodeClassification(Task):
             take(described["features"])
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse other features, classes and splits; another graph is evaluated as it is."""
+        """Refuse other features and classes, too; another graph is evaluated as it is."""
         features, before = datamodule.transform.describe(), trained["features"]
         for key, option in (("normalize", "normalize_features"), ("reduce_channels", "reduce_channels")):
             if features[key] != before[key]:
@@ -325,11 +332,7 @@ class NodeClassification(Task):
                 f"the model was trained {'with' if given else 'without'} standardised features, here it is "
                 f"the other way round\nGive --data.standardize_features {given}"
             )
-        # other neighbours or features of a data set by name leave its nodes what they are
-        same_graph = datamodule.fingerprint == trained["data"]["fingerprint"] or (
-            getattr(datamodule, "is_named", True) and datamodule.graph.name == trained["data"]["name"]
-        )
-        if before["reduce_channels"] is not None and not same_graph:
+        if before["reduce_channels"] is not None and not _is_graph_of(trained["data"], datamodule):
             raise UsageError(
                 f"the model was trained on features reduced to {before['reduce_channels']} by a projection "
                 "learnt from its graph; another graph would get another projection\n"
@@ -342,8 +345,12 @@ class NodeClassification(Task):
                 f"{listed(classes)}; labels are compared by number, so the figures would be wrong\n"
                 "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
             )
-        split, there = datamodule.describe_split(), trained["data"]["split"]
-        if same_graph and split["fingerprint"] != there["fingerprint"]:
+        super().check_data(trained, datamodule)
+
+    def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
+        """Refuse another split of the graph that the model was trained on."""
+        split, there = datamodule.describe_split(), trained["split"]
+        if _is_graph_of(trained, datamodule) and split["fingerprint"] != there["fingerprint"]:
             raise UsageError(
                 f"the checkpoint was trained on split {there['name']} {there['index']}; nodes of "
                 f"{split['name']} {split['index']} may be among its training nodes\n"

@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphzoo.catalog.presets import find_preset
-from graphzoo.catalog.tasks import TASKS
+from graphzoo.catalog.tasks import TASKS, task_of
+from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
 from graphzoo.inference.loading import load
 from graphzoo.runs.directory import GIVEN_DATA, choose_run_directory, is_child, missing_folders
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from graphzoo.inference import KGModel, LinkModel, NodeModel
 
 
+# of exported weights, by what they were trained for: a kind of encoder that learns nothing else
+_LEARNT_BY = {"links": "pair", "nodes": "node", "kg": "query"}
 _UNFIT = {
     "dry_run": "it trains no model; on the command line: graphzoo fit --dry-run",
     "print_config": "it trains no model; on the command line: graphzoo fit --print_config",
@@ -75,7 +79,8 @@ def fit(
             plan = _plan([*words, *_words({"data": data})], callbacks)
             state = run_for_caller(plan)
         else:
-            state = _fit_given(given_data(data, _encoder_of(model), _split_index(words)), words, callbacks)
+            encoder = _encoder_of(model, overrides.get("ckpt_path"))
+            state = _fit_given(given_data(data, encoder, _split_index(words)), words, callbacks)
     assert state.run_dir is not None
     return load(state.run_dir, device=state.device, trust=state.plan.trust)
 
@@ -125,8 +130,11 @@ def _split_index(words: list[str]) -> int:
     return int(asked[-1]) if asked and asked[-1].isdecimal() else 0
 
 
-def _encoder_of(model: str | None) -> str:
-    """Kind of a model's encoder, where its preset says it."""
+def _encoder_of(model: str | None, weights: Any) -> str:
+    """Kind of a model's encoder, where its preset says it, or exported weights what they were trained for."""
+    if isinstance(weights, str | os.PathLike) and (Path(weights) / WEIGHTS).is_file():
+        task = task_of(read_pretrained(weights)["graphzoo"].get("task"))
+        return _LEARNT_BY.get(task.kind, "") if task is not None else ""
     try:
         return "" if model is None else find_preset("model", model).header.get("kind", "")
     except UsageError:

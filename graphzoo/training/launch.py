@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
+from graphzoo.catalog.tasks import check_same_task, task_of_data
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.datasets.kg.table import list_knowledge_graphs
@@ -134,8 +135,8 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     if plan.run_config is not None and not plan.trust:
         folder = Path(scratch.enter_context(tempfile.TemporaryDirectory()))
         without.append(_keep_plain_settings(state, plan.run_config, folder))
-    if plan.encoder_from_checkpoint:
-        _take_encoder(state)
+    if plan.encoder_from_checkpoint or plan.weights:
+        _take_model(state)
     _take_neighbourhoods(state)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
@@ -207,8 +208,11 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     return path
 
 
-def _take_encoder(state: RunState) -> None:
-    """Let a lone checkpoint, or exported weights, say which encoder they hold and with which settings."""
+def _take_model(state: RunState) -> None:
+    """Let a lone checkpoint, or exported weights, say which encoder they hold and with which settings.
+
+    Of weights whose encoder the user names, only what else says which weights there are is taken.
+    """
     if (checkpoint := state.plan.checkpoint) is None:
         checkpoint = Path(state.plan.weights)
         content = read_pretrained(checkpoint)
@@ -218,19 +222,22 @@ def _take_encoder(state: RunState) -> None:
     described = content.get("graphzoo")
     if described is None:
         raise UsageError(f"{checkpoint} does not say which encoder it holds: add --model NAME")
+    if state.plan.weights:
+        check_same_task(described, task_of_data(state.data), str(checkpoint))
     encoder = described["encoder"]
-    if not state.plan.trust:
+    taken = {"encoder": encoder} if state.plan.encoder_from_checkpoint else {}
+    if taken and not state.plan.trust:
         check_class(encoder, "the encoder", str(checkpoint))
     state.model = state.model or encoder["class_path"].rpartition(".")[2].lower()
     settings = {}
     if state.plan.weights:  # evaluated as it was trained; how it trains further is the new run's own
         settings = content.get("hyper_parameters", {})
-        if state.plan.command == "fit":
+        if state.plan.command == "fit" or not taken:
             settings = {name: settings[name] for name in _SHAPING if name in settings}
     own = ("--model.encoder.", "--model.init_args.encoder.")  # settings that the user changes: behind it
     words = (place for place, word in enumerate(state.arguments) if word.startswith(own))
     place = next(words, len(state.arguments))
-    for name, value in {**settings, "encoder": encoder}.items():
+    for name, value in {**settings, **taken}.items():
         if name != "start_from" and not state.plan.names(f"model.{name}"):
             text = value if isinstance(value, str) else json.dumps(value)
             state.arguments.insert(place, f"--model.init_args.{name}={text}")

@@ -213,6 +213,7 @@ class GraphzooCLI(LightningCLI):
         super().instantiate_classes()
         if self.checkpoint is not None and isinstance(self.model, Task):
             self.model.expect_weights(self.checkpoint["state_dict"])
+            self.model.start_from = None  # those have gone into the checkpoint
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """The Trainer with graphzoo's loggers and callbacks around the user's."""

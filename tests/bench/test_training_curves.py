@@ -44,7 +44,8 @@ def test_the_command_names_seeds_that_are_not_the_usual_ones():
     [
         ({"config_hash": "0"}, "config_hash"),
         ({"data_fingerprint": "0"}, "data_fingerprint"),
-        ({"versions": {"graphzoo": "0.0.9"}}, "graphzoo 0.1.0 made the kept row, graphzoo 0.0.9"),
+        ({"versions": {"graphzoo": "0.0.9"}}, "versions: .* in the kept row, {'graphzoo': '0.0.9'} in the"),
+        ({"tested": 7}, "tested: 1210 in the kept row, 7 in the added one"),
         ({"splits": [0, 1]}, "several splits"),
     ],
 )
@@ -56,6 +57,28 @@ def test_other_rows_are_refused(change, said):
 def test_a_seed_counts_once():
     with pytest.raises(UsageError, match="both rows have a run of seed 1"):
         join_rows(part(0, 1), part(1, 2))
+
+
+def test_rows_of_before_say_less():
+    less = {"tested", "evaluated", "negatives", "protocol", "data_name"}
+    old = {key: value for key, value in part(0).items() if key not in less}
+    assert join_rows(old, part(1, 2)) == read_json(WHOLE)
+    with pytest.raises(UsageError, match="do not say their versions"):
+        join_rows(part(0) | {"versions": None}, part(1, 2) | {"versions": None})
+
+
+def test_machines_are_named_once():
+    one, two = part(0) | {"machine": "A"}, part(1) | {"machine": "B"}
+    assert join_rows(join_rows(one, two), part(2) | {"machine": "A"})["machine"] == "A and B"
+
+
+def test_a_command_without_seeds_has_the_usual_ones():
+    added = part(0, 1, 2)
+    for run in added["runs"]:
+        run["seed"] += 3
+    added["seeds"] = [3, 4, 5]
+    added["command"] = read_json(WHOLE)["command"]
+    assert join_rows(part(0), added)["command"].endswith("-inference --seeds 0,3,4,5")
 
 
 def test_what_is_joined_is_a_row(tmp_path):

@@ -10,7 +10,9 @@ import torch
 import yaml
 from helpers.link_graphs import make_link_graph
 from helpers.node_graphs import small_parts, write_npz
+from torch_geometric.data import Data
 
+import graphzoo
 from graphzoo.cli import main
 
 CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
@@ -65,28 +67,152 @@ def test_a_fit_begins_with_the_weights(exported, capsys):
     assert {name: changed[name] for name in expected} != pytest.approx(expected, abs=1e-6)
 
 
+def another_split(data):
+    """Options behind those of the data that make another split of them."""
+    if task_of(data) == "nodes":
+        return ["--data.split=random-50-25-25"]
+    graph = make_link_graph()
+    held = len(graph.test.positive)
+    test = dataclasses.replace(graph.test, positive=graph.train[:held])
+    train = torch.cat([graph.train[held:], graph.test.positive])
+    make_link_graph(train=train, test=test).save("other.npz")
+    return ["--data.path=other.npz"]
+
+
 def test_a_fit_on_another_split_is_refused(exported, capsys):
     """Its test part may be among what the weights were trained on."""
-    other = ["--data.split=random-50-25-25"]
-    if "--data=links" in exported:
-        graph = make_link_graph()
-        held = len(graph.test.positive)
-        test = dataclasses.replace(graph.test, positive=graph.train[:held])
-        train = torch.cat([graph.train[held:], graph.test.positive])
-        make_link_graph(train=train, test=test).save("other.npz")
-        other = ["--data.path=other.npz"]
+    other = another_split(exported)
     begin = ["fit", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]
     assert main([*begin, *other]) == 2
     assert "the checkpoint was trained on split" in capsys.readouterr().err
     assert not Path("refused").exists()
 
 
-def test_a_fit_of_another_decoder_is_refused(exported, capsys):
-    other = "dot" if "--data=links" in exported else "linear"
-    begin = ["fit", "--ckpt_path=shared", *exported, *CPU, f"--model.decoder={other}", "--run_dir=refused"]
-    assert main(begin) == 2
+def second(folder, task):
+    """Options of another graph of the task."""
+    if task == "nodes":
+        x = small_parts(1)["x"] * 3 + 1
+        return [
+            "--data=nodes",
+            f"--data.path={write_npz(folder / 'second.npz', **{**small_parts(1), 'x': x})}",
+        ]
+    make_link_graph(seed=1, name="second").save(folder / "second.npz")
+    return ["--data=links", f"--data.path={folder / 'second.npz'}"]
+
+
+def task_of(data):
+    return data[0].removeprefix("--data=")
+
+
+def described(run):
+    return torch.load(Path(run, "checkpoints/best.ckpt"), weights_only=True)["graphzoo"]
+
+
+def test_a_fit_goes_on_without_the_folder(exported, tmp_path, capsys):
+    """On another graph: its features are treated as in the first training, in a test and a resume, too."""
+    fit = ["fit", *CPU, "--trainer.max_epochs=1", "--run_dir=tuned"]
+    assert main([*fit, "--ckpt_path=shared", *second(tmp_path, task_of(exported))]) == 0
+    first, tuned = described("run"), described("tuned")
+    assert tuned["features"] == first["features"]
+    assert tuned["began_with"] == [first["data"]]
+    shutil.rmtree("shared")
+
+    assert main(["test", "--ckpt_path=tuned", "--run_dir=tested"]) == 0
+    found, expected = metrics("tested"), metrics("tuned")
+    assert {name: found[name] for name in expected if "second" not in name} == pytest.approx(
+        {name: expected[name] for name in expected if "second" not in name}
+    )
+    assert main(["fit", "--ckpt_path=tuned", "--trainer.max_epochs=3"]) == 0
+    assert described("tuned")["features"] == first["features"]
+    last = torch.load("tuned/checkpoints/last.ckpt", weights_only=True)
+    assert last["epoch"] == 2 and last["graphzoo"]["began_with"] == [first["data"]]
+    capsys.readouterr()
+
+
+def test_what_was_seen_first_stays_seen(exported, tmp_path, capsys):
+    """Weights that went through a second graph know the first one all the same."""
+    fit = ["fit", *CPU, "--trainer.max_epochs=1"]
+    begin = [*fit, "--ckpt_path=shared", *second(tmp_path, task_of(exported)), "--run_dir=tuned"]
+    assert main(begin) == 0
+    assert main(["export", "tuned", "--out", "again"]) == 0
+    other = another_split(exported)
+    refused = "the checkpoint was trained on split"
+    for source in ("again", "tuned/checkpoints/best.ckpt"):
+        for command in ("fit", "test"):
+            if command == "test" or source == "again":
+                words = [command, f"--ckpt_path={source}", *exported, *CPU, *other, "--run_dir=refused"]
+                capsys.readouterr()
+                assert main(words) == 2
+                assert refused in capsys.readouterr().err
+    assert not Path("refused").exists()
+    assert main([*fit, "--ckpt_path=again", *exported, "--run_dir=third"]) == 0
+    assert described("third")["began_with"] == [described("run")["data"], described("tuned")["data"]]
+
+
+def test_a_fit_takes_the_decoder(exported, capsys):
+    """With the model's name, too, as no other decoder has these weights; a typed one is refused."""
+    begin = ["fit", "--ckpt_path=shared", "--model=galit", "--model.encoder.hidden_channels=8"]
+    begin += [*exported, *CPU, "--trainer.max_epochs=1"]
+    assert main([*begin, "--run_dir=tuned"]) == 0
+    settings = [yaml.safe_load(Path(run, "config.yaml").read_text())["model"] for run in ("run", "tuned")]
+    assert settings[0]["init_args"]["decoder"] == settings[1]["init_args"]["decoder"]
+    other = "dot" if task_of(exported) == "links" else "linear"
+    assert main([*begin, f"--model.decoder={other}", "--run_dir=refused"]) == 2
     assert "decoder" in capsys.readouterr().err
     assert not Path("refused").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "test"])
+@pytest.mark.parametrize("model", [[], ["--model=galit"]])
+def test_weights_of_another_task_are_refused(exported, command, model, tmp_path, capsys):
+    own, other = ("links", "nodes") if task_of(exported) == "links" else ("nodes", "links")
+    titles = {"links": "link prediction", "nodes": "node classification"}
+    words = [command, "--ckpt_path=shared", *model, *second(tmp_path, other), *CPU, "--run_dir=refused"]
+    assert main(words) == 2
+    told = f"shared holds a model for {titles[own]}, and the data are for {titles[other]}"
+    assert told in capsys.readouterr().err
+    assert not Path("refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("links", "knowformer-any holds a model for knowledge-graph completion, and the data are for link"),
+        ("nodes", "model knowformer-any (a query encoder) cannot be used on nodes"),
+    ],
+)
+def test_weights_of_facts_are_refused(data, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "--ckpt_path=knowformer-any", *second(tmp_path, data), *CPU, "--run_dir=refused"]
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+    assert not Path("refused").exists()
+
+
+def test_a_caller_gives_data_for_what_the_weights_learnt(exported):
+    """Labels of nodes are there in both; only weights of nodes learn them."""
+    parts = small_parts(1, num_features=12 if task_of(exported) == "nodes" else 4)
+    both = torch.from_numpy(parts["edge_index"])
+    data = Data(
+        x=torch.from_numpy(parts["x"]),
+        y=torch.from_numpy(parts["y"]),
+        edge_index=torch.cat([both, both.flip(0)], dim=1),
+        **{name: torch.from_numpy(parts[name]) for name in ("train_mask", "val_mask", "test_mask")},
+    )
+    words = {"max_epochs": 1, "run_dir": "given", "logger": "csv", "quiet": True}
+    model = graphzoo.fit(data=data, ckpt_path="shared", **words)
+    assert type(model).__name__ == {"nodes": "NodeModel", "links": "LinkModel"}[task_of(exported)]
+
+
+@pytest.mark.parametrize("damage", [7, ["x"], [{"name": "small"}]])
+def test_a_damaged_history_is_refused(exported, damage, capsys):
+    file = Path("shared/config.json")
+    content = json.loads(file.read_text())
+    content["graphzoo"]["began_with"] = damage
+    file.write_text(json.dumps(content))
+    assert main(["test", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]) == 2
+    told = capsys.readouterr().err
+    assert "shared: what it says of its training cannot be used" in told or "began_with" in told
 
 
 def test_what_holds_no_such_model_is_refused(exported, capsys):
