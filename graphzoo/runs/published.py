@@ -132,15 +132,17 @@ def compare(
     ('met', 'below')
     >>> compare(0.14023, 0.1402, None), compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
     ('met', 'met', 'below')
+    >>> compare(0.70951, 0.709, None, std=0.0016, runs=3)
+    'met'
     """
     if paper is None or math.isnan(mean):
         return ""
-    # papers give three or four digits; zeros at the end are lost
+    # papers give three or four digits, zeros at the end are lost: what differs behind them is no difference
     rounded = round(mean, max(3, len(repr(paper).partition(".")[2])))
     margin = _margin(mean, paper_std, std, runs, tested) + _ROUNDING
-    if rounded < paper - margin:
+    if max(mean, rounded) < paper - margin:
         return "below"
-    return "above" if rounded > paper + margin and runs > 1 else "met"
+    return "above" if min(mean, rounded) > paper + margin and runs > 1 else "met"
 
 
 def _margin(mean: float, paper_std: float | None, std: float | None, runs: int, tested: int | None) -> float:
