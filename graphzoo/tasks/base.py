@@ -278,7 +278,13 @@ class Task(LightningModule):
         have seen the data of those, too.
         """
         for data in filter(None, (trained.get("data"), *_earlier(trained))):
-            self.check_split(data, datamodule)
+            try:
+                self.check_split(data, datamodule)
+            except (AttributeError, KeyError, TypeError) as error:
+                raise UsageError(
+                    f"what the checkpoint says of the data it was trained on is damaged ({error!r})\n"
+                    "Take another checkpoint of the run, or train it again"
+                ) from error
 
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse another split of `trained`, the `data` of a description."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphzoo.catalog.presets import find_preset
-from graphzoo.catalog.tasks import TASKS, task_of
+from graphzoo.catalog.tasks import task_of, task_of_data
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
 from graphzoo.inference.loading import load
@@ -89,8 +89,7 @@ def _plan(words: Sequence[str], callbacks: Iterable[Callback]) -> Plan:
     plan = make_plan("fit", one_device(list(words)))
     preset = next((use for use in plan.used if use.startswith("data ")), "").removeprefix("data ")
     if preset:
-        header = find_preset("data", preset).header
-        task = TASKS.get(header.get("task", ""))
+        task = task_of_data(preset)
         if task is not None and not task.inference:
             raise UsageError(
                 f"data {preset} is for {task.title}, whose models are not asked by name\n"

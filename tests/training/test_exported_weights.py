@@ -212,7 +212,15 @@ def test_a_damaged_history_is_refused(exported, damage, capsys):
     file.write_text(json.dumps(content))
     assert main(["test", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]) == 2
     told = capsys.readouterr().err
-    assert "shared: what it says of its training cannot be used" in told or "began_with" in told
+    assert "says of the data it was trained on is damaged" in told or "began_with is no list" in told
+
+    best = Path("run/checkpoints/best.ckpt")
+    checkpoint = torch.load(best, weights_only=True)
+    checkpoint["graphzoo"]["began_with"] = damage
+    torch.save(checkpoint, best)
+    assert main(["test", "--ckpt_path=run", "--run_dir=refused"]) == 2
+    assert "damaged" in capsys.readouterr().err
+    assert not Path("refused/results.json").exists()
 
 
 def test_what_holds_no_such_model_is_refused(exported, capsys):
