@@ -147,7 +147,10 @@ def check_same_task(described: Mapping[str, Any], task: TaskInfo | None, name: s
     """Refuse weights, by the description that comes with them, that another task has trained."""
     own = task_of(described.get("task"))
     if task is not None and own is not None and own is not task:
-        raise UsageError(f"{name} holds a model for {own.title}, and the data are for {task.title}")
+        raise UsageError(
+            f"{name} holds a model for {own.title}, and the data are for {task.title}\n"
+            f"Give data for it by name, or --data {own.kind} --data.path YOURS"
+        )
 
 
 def inference_of(task_class: type) -> str:

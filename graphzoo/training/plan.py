@@ -268,7 +268,7 @@ def _locate_checkpoint(
 def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
     """Exported weights have no run to resume: a new one begins with them."""
     if data is None:
-        remedy = "Add --data NAME, or --data kg --data.path FOLDER"
+        remedy = "Add --data NAME, or --data kg, links or nodes with --data.path YOURS"
         raise UsageError(f"{value} holds weights without data\n{remedy}")
     if (task := _task(data)) is not None and not task.inference:
         raise UsageError(f"{value} holds weights, but no model for {task.title} is exported")

@@ -10,10 +10,14 @@ import torch
 import yaml
 from helpers.link_graphs import make_link_graph
 from helpers.node_graphs import small_parts, write_npz
+from lightning.pytorch import Trainer
 from torch_geometric.data import Data
 
 import graphzoo
 from graphzoo.cli import main
+from graphzoo.datamodules import NodeDataModule
+from graphzoo.encoders import GALiT
+from graphzoo.tasks import NodeClassification
 
 CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
 SMALL = ["--model.encoder.hidden_channels=8", "--trainer.max_epochs=2", *CPU]
@@ -202,6 +206,19 @@ def test_a_caller_gives_data_for_what_the_weights_learnt(exported):
     words = {"max_epochs": 1, "run_dir": "given", "logger": "csv", "quiet": True}
     model = graphzoo.fit(data=data, ckpt_path="shared", **words)
     assert type(model).__name__ == {"nodes": "NodeModel", "links": "LinkModel"}[task_of(exported)]
+
+
+@pytest.mark.parametrize("exported", ["nodes"], indirect=True)
+def test_one_task_is_fitted_again(exported, tmp_path):
+    """In Python: a fit after an evaluation, or another fit, treats features as the weights are used to."""
+    data = NodeDataModule(path=second(tmp_path, "nodes")[1].partition("=")[2])
+    task = NodeClassification(
+        lambda spec: GALiT(spec, hidden_channels=8), decoder="mlp", start_from=str(Path("shared").absolute())
+    )
+    for _ in range(2):
+        quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+        Trainer(max_epochs=1, enable_checkpointing=False, enable_model_summary=False, **quiet).fit(task, data)
+        assert data.transform.describe() == described("run")["features"]
 
 
 @pytest.mark.parametrize("damage", [7, ["x"], [{"name": "small"}]])
