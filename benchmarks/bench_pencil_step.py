@@ -30,6 +30,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,6 +190,10 @@ def load(case: Case) -> tuple[PairSubgraphs, Tensor, int]:
 
 def cut(subgraphs: PairSubgraphs, size: int, by_size: bool) -> list[tuple[PairSubgraphs, Tensor]]:
     """Micro-batches, each padded to its largest subgraph, with the rows they are made of."""
+
+    def picked(counts: tuple[int, ...] | None, rows: Tensor) -> tuple[int, ...] | None:
+        return None if counts is None else tuple(counts[i] for i in rows.tolist())
+
     count = len(subgraphs)
     order = torch.argsort(subgraphs.num_nodes, stable=True) if by_size else torch.arange(count)
     batches = []
@@ -198,6 +203,7 @@ def cut(subgraphs: PairSubgraphs, size: int, by_size: bool) -> list[tuple[PairSu
             subgraphs.nodes[rows, :width],
             subgraphs.adjacency[rows, :width, :width],
             subgraphs.num_nodes[rows],
+            *(picked(counts, rows) for counts in (subgraphs.sizes, subgraphs.near, subgraphs.links)),
         )
         batches.append((batch, rows))
     return batches
@@ -212,7 +218,9 @@ def computed_tokens(batches: list[tuple[PairSubgraphs, Tensor]], grouped: bool) 
     return total
 
 
-def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, float], str]:
+def setup(
+    case: Case, provider: str, device: str = "cpu"
+) -> tuple[Callable[[bool], None], dict[str, float], str]:
     """A pass over all pairs, training or not, what is known beforehand, and a line on the problem."""
     torch.manual_seed(0)
     subgraphs, label, pairs_per_epoch = load(case)
@@ -224,10 +232,12 @@ def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, 
         num_heads=NUM_HEADS,
         ffn_channels=4 * case.width,
     )
-    batches = cut(subgraphs, case.micro_batch, provider not in ("graphzoo_random", "hf", "gat"))
+    batches = cut(
+        subgraphs, case.micro_batch, provider.removesuffix("_bf16") not in ("graphzoo_random", "hf", "gat")
+    )
     tokens = int((subgraphs.num_nodes + 2).sum())
     padding = computed_tokens(batches, provider in ("graphzoo", "graphzoo_bf16", "graphzoo_random")) / tokens
-    inputs: list[tuple[object, ...]] = [(batch,) for batch, _ in batches]
+    inputs: list[tuple[Any, ...]] = [(batch,) for batch, _ in batches]
     if provider.startswith("hf"):
         encoder = HuggingFacePencil(encoder)
         inputs = [literal_encoding(batch, case.max_nodes) for batch, _ in batches]
@@ -237,6 +247,9 @@ def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, 
     elif provider == "graphzoo_equal":
         module._MIN_TOKENS = (2**62, 2**62)
     decoder = nn.Linear(2 * case.width, 1)
+    encoder, decoder, label = encoder.to(device), decoder.to(device), label.to(device)
+    inputs = [tuple(part.to(device) for part in given) for given in inputs]
+    batches = [(batch, rows.to(device)) for batch, rows in batches]
     parameters = [*encoder.parameters(), *decoder.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01)
 
@@ -244,7 +257,7 @@ def setup(case: Case, provider: str) -> tuple[Callable[[bool], None], dict[str, 
         encoder.train(training)
         with torch.set_grad_enabled(training):
             for given, (_, rows) in zip(inputs, batches, strict=True):
-                with torch.autocast("cpu", torch.bfloat16, enabled=provider == "graphzoo_bf16"):
+                with torch.autocast(device, torch.bfloat16, enabled=provider.endswith("bf16")):
                     logits = decoder(encoder(*given)).squeeze(1).float()
                 if training:
                     loss = F.binary_cross_entropy_with_logits(logits, label[rows], reduction="sum")

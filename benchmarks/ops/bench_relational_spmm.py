@@ -38,7 +38,7 @@ MODES = ("forward", "backward", "both")
 
 
 def setup_relational_spmm(
-    size: str, provider: str, features: tuple[int, int] | None = None
+    size: str, provider: str, features: tuple[int, int] | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[Callable[[], Tensor], list[Tensor], str]:
     """The call to be timed, its leaves, and a line on the problem."""
     from graphzoo.datasets import load_knowledge_graph
@@ -57,8 +57,8 @@ def setup_relational_spmm(
         knowledge_graph.num_entities,
         num_relations,
     )
-    x = torch.randn(graph.num_nodes, *features, device=device, requires_grad=True)
-    rel = torch.randn(num_relations, *features, device=device, requires_grad=True)
+    x = torch.randn(graph.num_nodes, *features, device=device, dtype=dtype, requires_grad=True)
+    rel = torch.randn(num_relations, *features, device=device, dtype=dtype, requires_grad=True)
     problem = f"N={graph.num_nodes} E={graph.num_edges} R={num_relations} F={features[0]}*{features[1]}"
 
     if provider == "segment_csr":
