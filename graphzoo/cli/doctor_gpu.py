@@ -35,7 +35,8 @@ _WIDTH, _HEADS, _RELATIONS = 32, 4, 11
 # float32, and in bf16 a ReLU turns here and there.
 _LARGEST = {"float32": 1e-3, "bfloat16": 0.1}
 _LARGEST_LOSS = {"32-true": 1e-3, "bf16-mixed": 0.03}
-_LARGEST_NORM = {"32-true": 0.01, "bf16-mixed": 0.1}  # of all gradients together
+# Of all gradients together. In bf16 that of KnowFormer on WN18RR is 15 % off on a CPU, too.
+_LARGEST_NORM = {"32-true": 0.01, "bf16-mixed": 0.3}
 _PROCESSES = 2
 _PAIRS = ("add up", "one is killed", "one runs out of memory")
 _ENDED = 9  # exit status of the process that is to end
@@ -256,9 +257,15 @@ def _step(make: Callable[[], Any], place: torch.device, precision: str) -> Check
 
 
 def _train(make: Callable[[], Any], place: torch.device, precision: str) -> tuple[float, float, float]:
-    """Loss and norm of the gradients of the first step, and seconds of the last."""
+    """Loss and norm of the gradients of the first step, and seconds of the last.
+
+    Encoders that draw on the device, which draws others than a CPU, are in evaluation mode. KnowFormer's
+    noise and dropout are functions of numbers, the same everywhere.
+    """
     from lightning.pytorch import Callback, Trainer, seed_everything
     from torch.nn.utils import get_total_norm
+
+    from graphzoo.encoders import KnowFormer
 
     class Clock(Callback):
         def __init__(self) -> None:
@@ -269,7 +276,9 @@ def _train(make: Callable[[], Any], place: torch.device, precision: str) -> tupl
         def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
             self.norms.append(get_total_norm([p.grad for p in pl_module.parameters() if p.grad is not None]))
 
-        def on_train_batch_start(self, *args: Any, **kwargs: Any) -> None:
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+            if not isinstance(pl_module.encoder, KnowFormer):
+                pl_module.encoder.eval()
             _wait(place)
             self.times.append(time.perf_counter())
 
@@ -321,7 +330,10 @@ def _tasks(*, quick: bool) -> dict[str, Callable[[], Any]]:
             kinds = torch.randint(relations, (triples,), generator=draw)
             rows = sorted({*zip(ends[0].tolist(), kinds.tolist(), ends[1].tolist(), strict=True)})
             named = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in rows]
-            data = KGDataModule.from_triples(named[4:], named[:2], named[2:4], batch_size=16)
+            # in one part, whose loss is that of the step
+            data = KGDataModule.from_triples(
+                named[4:], named[:2], named[2:4], batch_size=16, micro_batch_size=16
+            )
             return KGCompletion(lambda spec: KnowFormer(spec, noise_std=1.0), loss="ce"), data
 
         return make
@@ -345,7 +357,7 @@ def _tasks(*, quick: bool) -> dict[str, Callable[[], Any]]:
         size = 200 if quick else 2000
         edges = torch.randint(size, (2, 5 * size), generator=draw)
         task = LinkPrediction(lambda spec: PENCIL(spec, hidden_channels=64, num_layers=2, num_heads=4))
-        return task, LinkDataModule.from_edge_index(edges, batch_size=32)
+        return task, LinkDataModule.from_edge_index(edges, batch_size=32, micro_batch_size=32)
 
     sizes = {"FB15k-237": (14541, 237, 272115), "WN18RR": (40943, 11, 86835)}
     if quick:

@@ -218,7 +218,8 @@ class Task(LightningModule):
                 self.check_start(*self._begun)  # the data may be others than at first
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
-            self.build(self._datamodule().spec)
+            with torch.device("cpu"):  # Lightning would draw weights on a GPU, which draws others from a seed
+                self.build(self._datamodule().spec)
             if self.start_from:
                 self._begin_with(self.start_from)
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from graphzoo.ops.message_update import message_update
 from graphzoo.ops.prototype_layer import RowDropout, prototype_layer
 from graphzoo.ops.state_mlp import state_mlp
+from helpers.spmm_cases import backend_device
 
 
 def draw(*shape, dtype):
@@ -31,7 +32,7 @@ def layer_arguments(shape, dtype):
 
 def run_layer(arguments, backend, *, skip=True, p=0.3):
     states, value, given = arguments[:3]
-    dropout = RowDropout(p, torch.arange(states.shape[1]) * 12345) if p else None
+    dropout = RowDropout(p, torch.arange(states.shape[1], device=states.device) * 12345) if p else None
     return prototype_layer(
         states, value, given if skip else None, (arguments[3], arguments[4]), tuple(arguments[5:]),
         num_heads=2, dropout=dropout, backend=backend,
@@ -48,7 +49,8 @@ def mlp_arguments(shape, dtype):
 
 def run_mlp(arguments, backend, *, has_x=True, has_extra=True):
     x, weight, extra_weight, b1, w2, b2 = arguments
-    extra = torch.linspace(-2, 2, x.shape[0] * x.shape[1], dtype=x.dtype).view(*x.shape[:2], 1)
+    extra = torch.linspace(-2, 2, x.shape[0] * x.shape[1], dtype=x.dtype, device=x.device)
+    extra = extra.view(*x.shape[:2], 1)
     return state_mlp(
         x if has_x else None, extra if has_extra else None, weight, extra_weight if has_extra else None,
         (b1, w2, b2), backend=backend,
@@ -65,12 +67,18 @@ CASES = [
 ]
 
 
+def output(arguments, run, backend, **options):
+    """On the CPU, where the backend runs on a GPU, too."""
+    return run([x.to(backend_device(backend)) for x in arguments], backend, **options).cpu()
+
+
 def outputs_and_gradients(arguments, run, backend, **options):
-    leaves = [x.clone().requires_grad_() for x in arguments]
+    """All on the CPU, likewise."""
+    leaves = [x.clone().to(backend_device(backend)).requires_grad_() for x in arguments]
     out = run(leaves, backend, **options)
     torch.manual_seed(1)
-    out.backward(torch.randn_like(out))
-    return [out.detach(), *(leaf.grad for leaf in leaves)]
+    out.backward(torch.randn(out.shape, dtype=out.dtype).to(out.device))
+    return [out.detach().cpu(), *(None if leaf.grad is None else leaf.grad.cpu() for leaf in leaves)]
 
 
 def row_function(rows, shared, start):

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 import torch
-from helpers.spmm_cases import random_graph, reference, run
+from helpers.spmm_cases import backend_device, random_graph, reference, run
 from helpers.tolerances import assert_close
 from helpers.warm_python import python
 
@@ -112,10 +112,11 @@ def test_triton_gathers_kept_edges_once_a_step_and_ordering(monkeypatch):
 
     gathered, gather = [], triton._gather
     monkeypatch.setattr(triton, "_gather", lambda *given: gathered.append(given[1]) or gather(*given))
-    graph = random_graph(5, 12, 2)
-    x, relation = torch.randn(5, 4, requires_grad=True), torch.randn(2, 4, requires_grad=True)
+    device = backend_device("triton")
+    graph = random_graph(5, 12, 2).to(device)
+    x, relation = (torch.randn(n, 4, device=device, requires_grad=True) for n in (5, 2))
     for step in range(2):
-        mask, z = torch.rand(12) < 0.8, x
+        mask, z = torch.rand(12, device=device) < 0.8, x
         for _ in range(3):
             z = relational_spmm(z, relation, graph, edge_mask=mask, backend="triton")
         assert len(gathered) == 3 * step + 1
@@ -133,8 +134,9 @@ def test_triton_in_blocks_of_any_width(num_edges, channels, half_of_l2, monkeypa
 
     monkeypatch.setattr(triton, "_half_of_l2", lambda device: half_of_l2)
     monkeypatch.setattr(triton, "WIDE_ELEMENTS", half_of_l2)
-    graph = random_graph(12, num_edges, 3)
-    x, relation = torch.randn(12, channels), torch.randn(3, channels)
+    device = backend_device("triton")
+    graph = random_graph(12, num_edges, 3).to(device)
+    x, relation = torch.randn(12, channels, device=device), torch.randn(3, channels, device=device)
     expected = relational_spmm(x, relation, graph, backend="naive")
     found = relational_spmm(x, relation, graph, backend="triton")
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
@@ -153,9 +155,10 @@ def test_triton_reads_pairs_of_bfloat16_only_where_they_are_aligned(channels, mo
             return lambda *given, **named: paired.append(named["PAIRS"]) or kernel[grid](*given, **named)
 
     monkeypatch.setattr(triton, "_sum_products_kernel", Watched())
-    graph = random_graph(12, 200, 3)
-    relation = torch.randn(3, channels).bfloat16()
-    x = torch.randn(1 + 12 * channels).bfloat16()[1:].view(12, channels)
+    device = backend_device("triton")
+    graph = random_graph(12, 200, 3).to(device)
+    relation = torch.randn(3, channels, device=device).bfloat16()
+    x = torch.randn(1 + 12 * channels, device=device).bfloat16()[1:].view(12, channels)
     shifted = relational_spmm(x, relation, graph, backend="triton")
     aligned = relational_spmm(x.clone(), relation, graph, backend="triton")
     assert paired == [False, channels > 1] and torch.equal(aligned, shifted)

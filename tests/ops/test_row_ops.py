@@ -5,7 +5,15 @@ import importlib.util
 import pytest
 import torch
 from helpers.pretended_cuda import autocast_to
-from helpers.row_cases import CASES, layer_arguments, mlp_arguments, outputs_and_gradients, run_layer, run_mlp
+from helpers.row_cases import (
+    CASES,
+    layer_arguments,
+    mlp_arguments,
+    output,
+    outputs_and_gradients,
+    run_layer,
+    run_mlp,
+)
 
 from graphzoo.ops.eager import rows_in_autocast, runs_compiled
 from graphzoo.ops.prototype_layer import prototype_layer
@@ -139,7 +147,7 @@ def test_cuda_kernels_hand_a_nan_on(make, run, options):
         spoilt = argument.clone()
         spoilt[(0,) * argument.dim()] = float("nan")
         changed = [*arguments[:i], spoilt, *arguments[i + 1 :]]
-        plain, found = (run(changed, backend, **options).isnan() for backend in ("naive", "triton"))
+        plain, found = (output(changed, run, backend, **options).isnan() for backend in ("naive", "triton"))
         assert torch.equal(plain, found), f"argument {i}"
 
 
@@ -149,7 +157,7 @@ def test_cuda_kernels_take_states_query_by_query(make, run, options):
     torch.manual_seed(10)
     arguments = make((20, 3, 16), torch.float32)
     turned = [to_query_major(x) if x.dim() == 3 else x for x in arguments]
-    close([run(turned, "triton", **options)], [run(arguments, "triton", **options)], 1e-6)
+    close([output(turned, run, "triton", **options)], [output(arguments, run, "triton", **options)], 1e-6)
 
 
 @TRITON

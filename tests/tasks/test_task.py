@@ -1,6 +1,9 @@
 """What all tasks share."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from helpers.node_encoders import Averaging
 
 from graphzoo.encoders import GALiT, KnowFormer
@@ -26,6 +29,17 @@ def test_adam_is_fused_on_the_cpu_alone(cls, encoder, sizes, device, fused):
     found = task.configure_optimizers()
     optimizer = found["optimizer"] if isinstance(found, dict) else found
     assert optimizer.defaults["fused"] is fused
+
+
+def test_weights_are_drawn_on_the_cpu_whatever_the_device_of_the_trainer(monkeypatch):
+    """A GPU draws other numbers from a seed; "meta" stands for it."""
+    task = NodeClassification(Averaging)
+    spec = GraphSpec(num_nodes=4, in_channels=3, num_classes=2)
+    monkeypatch.setattr(task, "_datamodule", lambda: SimpleNamespace(spec=spec))
+    monkeypatch.setattr(task, "_trainer", SimpleNamespace(world_size=1))
+    with torch.device("meta"):
+        task.configure_model()
+    assert {parameter.device.type for parameter in task.parameters()} == {"cpu"}
 
 
 def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
