@@ -77,7 +77,7 @@ def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
     settings: dict[str, Any] = {
         "lr": 5e-3,
         "weight_decay": 1e-4,
-        "fused": provider == "graphzoo" and device == "cpu",
+        "fused": True if provider == "graphzoo" and device == "cpu" else None,
     }
     optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], **settings)
     graph = data.graph("train").to(device)

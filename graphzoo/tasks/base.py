@@ -604,13 +604,14 @@ class Task(LightningModule):
         return False
 
     @property
-    def fuses_optimizer(self) -> bool:
-        """Whether Adam does all its parameters in one call.
+    def fuses_optimizer(self) -> bool | None:
+        """Whether Adam does all its parameters in one call; None leaves it to torch.
 
-        On the CPU its many small operations take longer than those of a small model. On a GPU there is little
-        to gain, and under float16 with gradient clipping Lightning refuses fused optimisers.
+        On the CPU its many small operations take longer than those of a small model. On a GPU torch takes its
+        `foreach` form, unless told False: then each of 184 parameters has a dozen kernels of its own. Fused
+        ones are refused by Lightning under mixed precision with gradient clipping.
         """
-        return self.device.type == "cpu"
+        return True if self.device.type == "cpu" else None
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Optimiser groups: biases are not decayed."""

@@ -20,15 +20,16 @@ TASKS = [
 
 @pytest.mark.parametrize(("cls", "encoder", "sizes"), TASKS)
 # "meta" stands for every device that is not the CPU
-@pytest.mark.parametrize(("device", "fused"), [("cpu", True), ("meta", False)])
-def test_adam_is_fused_on_the_cpu_alone(cls, encoder, sizes, device, fused):
+@pytest.mark.parametrize(("device", "fused"), [("cpu", True), ("meta", None)])
+def test_adam_is_fused_on_the_cpu_and_takes_torchs_own_form_elsewhere(cls, encoder, sizes, device, fused):
     task = cls(encoder)
     task.build(GraphSpec(num_nodes=4, **sizes))
     task.to(device)
     assert task.fuses_optimizer is fused
     found = task.configure_optimizers()
     optimizer = found["optimizer"] if isinstance(found, dict) else found
-    assert optimizer.defaults["fused"] is fused
+    # False would be one parameter after the other
+    assert optimizer.defaults["fused"] is fused and optimizer.defaults["foreach"] is None
 
 
 def test_weights_are_drawn_on_the_cpu_whatever_the_device_of_the_trainer(monkeypatch):

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
-from graphzoo.ops.message_update import naive, operator  # noqa: F401  makes `torch.ops.graphzoo.message_update`
+from graphzoo.ops.message_update import naive, operator
+from graphzoo.ops.message_update.function import MessageUpdate
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
 
 __all__ = ["message_update"]
@@ -37,10 +38,8 @@ def message_update(
     if backend == "triton":
         z, aggregated = rows_in_autocast(z, aggregated)
     out: Tensor
-    if backend == "triton" or is_traced(z):
+    if is_traced(z):
         out = torch.ops.graphzoo.message_update(z, aggregated, *parameters, backend)
         return out
-    from graphzoo.ops.message_update.numba import MessageUpdate
-
-    out = MessageUpdate.apply(z, aggregated, *parameters)  # type: ignore[no-untyped-call]
+    out = MessageUpdate.apply(operator.kernels_of(backend), z, aggregated, *parameters)  # type: ignore[no-untyped-call]
     return out

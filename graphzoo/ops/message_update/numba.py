@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.row_kernels import (
     add_rows,
@@ -20,23 +19,6 @@ from graphzoo.ops.row_kernels import (
     piece_bounds,
 )
 from graphzoo.ops.threads import run_pieces
-
-
-class MessageUpdate(Function):
-    """`apply` takes the arguments of `forward`."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
-        """See `forward` of the module."""
-        z, aggregated = z.contiguous(), aggregated.contiguous()
-        ctx.save_for_backward(z, aggregated, *parameters)
-        return forward(z, aggregated, *parameters)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """See `gradient`."""
-        return gradient(grad.contiguous(), *ctx.saved_tensors)
 
 
 def forward(z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:

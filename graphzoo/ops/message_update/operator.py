@@ -1,4 +1,4 @@
-"""The fast backends as operators `graphzoo::...`, for compilers, exported programs, fake tensors and CUDA."""
+"""The fast backends as operators `graphzoo::...`, for compilers, exported programs and fake tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _ARGUMENTS = (
 )
 
 
-def _kernels(backend: str) -> Any:
+def kernels_of(backend: str) -> Any:
+    """The module of a fast backend."""
     return import_module(f"graphzoo.ops.message_update.{backend}")
 
 
 @torch.library.custom_op("graphzoo::message_update", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
 def _forward(z: Tensor, aggregated: Tensor, *settings: Any) -> Tensor:
     *parameters, backend = settings
-    out: Tensor = _kernels(backend).forward(z.contiguous(), aggregated.contiguous(), *parameters)
+    out: Tensor = kernels_of(backend).forward(z.contiguous(), aggregated.contiguous(), *parameters)
     return out
 
 
@@ -38,7 +39,7 @@ def _(z: Tensor, *others: Any) -> Tensor:
 def _backward(grad: Tensor, z: Tensor, aggregated: Tensor, *settings: Any) -> tuple[Tensor, ...]:
     *parameters, backend = settings
     rows = grad.contiguous(), z.contiguous(), aggregated.contiguous()
-    gradients: tuple[Tensor, ...] = _kernels(backend).gradient(*rows, *parameters)
+    gradients: tuple[Tensor, ...] = kernels_of(backend).gradient(*rows, *parameters)
     return gradients
 
 

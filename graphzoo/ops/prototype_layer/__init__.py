@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphzoo.ops.attention import AttentionNorm
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
-from graphzoo.ops.prototype_layer import naive, operator
+from graphzoo.ops.prototype_layer import function, naive, operator
 from graphzoo.ops.prototype_layer.dropout import RowDropout
 
 __all__ = ["RowDropout", "prototype_layer"]
@@ -66,13 +66,10 @@ def prototype_layer(
                 f"{states.shape[-1]} and {num_heads}"
             )
         states, value, skip = rows_in_autocast(states, value, skip)
-    if backend == "triton" or is_traced(states):
-        return operator.prototype_layer(
-            states, value, skip, query_key, parameters, num_heads, dropout, backend
-        )
-    from graphzoo.ops.prototype_layer.numba import prototype_layer as compiled
-
-    return compiled(states, value, skip, query_key, parameters, num_heads=num_heads, dropout=dropout)
+    given = states, value, skip, query_key, parameters, num_heads, dropout
+    if is_traced(states):
+        return operator.prototype_layer(*given, backend)
+    return function.prototype_layer(*given, operator.kernels_of(backend))
 
 
 def _splits(channels: int, num_heads: int) -> bool:

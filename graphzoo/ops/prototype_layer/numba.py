@@ -1,4 +1,4 @@
-"""CPU backend: autograd around the compiled loops of `kernels`; l2 norms.
+"""CPU backend: the compiled loops of `kernels` on the arrays of tensors; l2 norms.
 
 Queries are independent but for the parameters' gradients, so the threads share out the B queries.
 """
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.prototype_layer import kernels
 from graphzoo.ops.prototype_layer.dropout import RowDropout
-from graphzoo.ops.relational_spmm.query_graph import arranged, is_query_major
+from graphzoo.ops.relational_spmm.query_graph import is_query_major
 from graphzoo.ops.row_kernels import block_rows
 from graphzoo.ops.threads import run_pieces
 
@@ -28,77 +27,11 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 _Masks = tuple[_Array, _Array, np.int16, Any]
 
 
-def prototype_layer(
-    states: Tensor,
-    value: Tensor,
-    skip: Tensor | None,
-    query_key: tuple[Tensor, Tensor],
-    parameters: tuple[Tensor, ...],
-    *,
-    num_heads: int,
-    dropout: RowDropout | None,
-) -> Tensor:
-    """See `graphzoo.ops.prototype_layer.prototype_layer`."""
-    channels = states.shape[-1]
-    weight, bias = query_key
-    sums = _Sums.apply(states, value, weight[channels:], bias[channels:], num_heads)  # type: ignore[no-untyped-call]
-    out: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-        num_heads, dropout, states, value, skip, weight[:channels], bias[:channels], *sums, *parameters
-    )
-    return out
-
-
-class _Sums(Function):
-    """`(states, value, weight, bias of the keys) -> sums of keys, of key-value products, of values`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int
-    ) -> tuple[Tensor, ...]:
-        states, value = arranged(states, states), arranged(value, states)
-        ctx.save_for_backward(states, value, weight, bias)
-        ctx.num_heads = num_heads
-        return sums(states, value, weight, bias, num_heads)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states, value, weight, bias = ctx.saved_tensors
-        return *sums_gradient(grads, states, value, weight, bias, ctx.num_heads), None
-
-
-class _Attend(Function):
-    """Attention from the sums, and the feed-forward network."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        num_heads: int,
-        dropout: RowDropout | None,
-        states: Tensor,
-        value: Tensor,
-        skip: Tensor | None,
-        *shared: Tensor,
-    ) -> Tensor:
-        states, value = arranged(states, states), arranged(value, states)
-        skip = None if skip is None else arranged(skip, states)
-        ctx.save_for_backward(states, value, skip, *shared)
-        ctx.num_heads, ctx.masks = num_heads, masks(dropout, states)
-        return attend(states, value, skip, shared, num_heads, ctx.masks)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        states, value, skip, *shared = ctx.saved_tensors
-        grad = arranged(grad, states)
-        return None, None, *attend_gradient(grad, states, value, skip, shared, ctx.num_heads, ctx.masks)
-
-
-# The arrays' work: rows come arranged alike, as `arranged` does it.
+# Rows come arranged alike, as `arranged` does it.
 
 
 def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
-    """See `_Sums`."""
+    """Sums of unit keys [B, D], of key-value products [B, D, D] and of values [B, D]."""
     _, num_queries, channels = states.shape
     results = (
         states.new_zeros(num_queries, channels),
@@ -142,7 +75,7 @@ def attend(
     num_heads: int,
     masks: _Masks,
 ) -> Tensor:
-    """See `_Attend`; `shared` are the weights of the queries, the sums and the other parameters."""
+    """The layer's output; `shared` are the weights of the queries, the sums and the other parameters."""
     out = torch.empty_like(states)
     rows, arrays = _rows(states, value, _some_skip(skip, states)), _parameters(shared, num_heads)
     (target,) = _rows(out)

@@ -1,4 +1,4 @@
-"""The fast backends as operators, for `torch.compile`, `torch.export`, fake tensors and CUDA."""
+"""The fast backends as operators, for `torch.compile`, `torch.export` and fake tensors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def prototype_layer(
     return out
 
 
-def _kernels(backend: str) -> Any:
+def kernels_of(backend: str) -> Any:
+    """The module of a fast backend."""
     return import_module(f"graphzoo.ops.prototype_layer.{backend}")
 
 
@@ -50,7 +51,7 @@ def _kernels(backend: str) -> Any:
 def _sums(states: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor, ...]:
     *others, backend = settings
     rows = arranged(states, states), arranged(value, states)
-    sums: tuple[Tensor, ...] = _kernels(backend).sums(*rows, *others)
+    sums: tuple[Tensor, ...] = kernels_of(backend).sums(*rows, *others)
     return sums
 
 
@@ -73,7 +74,7 @@ def _sums_backward(
 ) -> tuple[Tensor, ...]:
     *others, backend = settings
     grads, rows = (by_key, by_product, by_value), (arranged(states, states), arranged(value, states))
-    gradients: tuple[Tensor, ...] = _kernels(backend).sums_gradient(grads, *rows, *others)
+    gradients: tuple[Tensor, ...] = kernels_of(backend).sums_gradient(grads, *rows, *others)
     return gradients
 
 
@@ -109,7 +110,7 @@ def _attend(
     skip: Tensor | None,
     *shared: Tensor,
 ) -> Tensor:
-    kernels = _kernels(backend)
+    kernels = kernels_of(backend)
     states, value = arranged(states, states), arranged(value, states)
     skip = None if skip is None else arranged(skip, states)
     drawn = kernels.masks(None if keys is None else RowDropout(p, keys), states)
@@ -139,7 +140,7 @@ def _attend_backward(
     *shared: Tensor,
 ) -> tuple[Tensor, ...]:
     """Gradients of all floating tensors; an empty one for a skip that is not there."""
-    kernels = _kernels(backend)
+    kernels = kernels_of(backend)
     states, value = arranged(states, states), arranged(value, states)
     grad = arranged(grad, states)
     skip = None if skip is None else arranged(skip, states)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
-from graphzoo.ops.state_mlp import naive, operator  # noqa: F401  makes `torch.ops.graphzoo.state_mlp`
+from graphzoo.ops.state_mlp import naive, operator
+from graphzoo.ops.state_mlp.function import StateMLP
 
 __all__ = ["state_mlp"]
 
@@ -50,10 +51,9 @@ def state_mlp(
     if backend == "triton":
         x, extra = rows_in_autocast(x, extra)
     out: Tensor
-    if backend == "triton" or is_traced(weight):
+    if is_traced(weight):
         out = torch.ops.graphzoo.state_mlp(x, extra, weight, extra_weight, *parameters, backend)
         return out
-    from graphzoo.ops.state_mlp.numba import StateMLP
-
-    out = StateMLP.apply(x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
+    kernels = operator.kernels_of(backend)
+    out = StateMLP.apply(kernels, x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
     return out

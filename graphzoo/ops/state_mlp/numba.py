@@ -7,27 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import Function, once_differentiable
 
 from graphzoo.ops.row_kernels import add_rows, block_rows, helper, jit, piece_bounds
 from graphzoo.ops.threads import run_pieces
-
-
-class StateMLP(Function):
-    """`apply` takes the arguments of `forward`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
-        """See `forward` of the module."""
-        x, extra = (None if part is None else part.contiguous() for part in (x, extra))
-        ctx.save_for_backward(x, extra, *parameters)
-        return forward(x, extra, *parameters)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """See `gradient`."""
-        return gradient(grad.detach().contiguous(), *ctx.saved_tensors)
 
 
 def forward(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:

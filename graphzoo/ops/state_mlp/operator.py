@@ -1,4 +1,4 @@
-"""The fast backends as operators `graphzoo::...`, for compilers, exported programs, fake tensors and CUDA."""
+"""The fast backends as operators `graphzoo::...`, for compilers, exported programs and fake tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _ARGUMENTS = (
 )
 
 
-def _kernels(backend: str) -> Any:
+def kernels_of(backend: str) -> Any:
+    """The module of a fast backend."""
     return import_module(f"graphzoo.ops.state_mlp.{backend}")
 
 
 @torch.library.custom_op("graphzoo::state_mlp", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
 def _forward(x: Tensor | None, extra: Tensor | None, *settings: Any) -> Tensor:
     *parameters, backend = settings
-    out: Tensor = _kernels(backend).forward(_contiguous(x), _contiguous(extra), *parameters)
+    out: Tensor = kernels_of(backend).forward(_contiguous(x), _contiguous(extra), *parameters)
     return out
 
 
@@ -41,7 +42,7 @@ def _backward(grad: Tensor, x: Tensor | None, extra: Tensor | None, *settings: A
     """Gradients of all but `extra`; empty for what is not there: an operator returns tensors."""
     *parameters, backend = settings
     grad = grad.contiguous()
-    by_x, _, *others = _kernels(backend).gradient(grad, _contiguous(x), _contiguous(extra), *parameters)
+    by_x, _, *others = kernels_of(backend).gradient(grad, _contiguous(x), _contiguous(extra), *parameters)
     return tuple(grad.new_empty(0) if part is None else part for part in (by_x, *others))
 
 
