@@ -1,6 +1,8 @@
 import pytest
 import torch
 from helpers.memory import MemoryRecorder
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.backends.cuda import cudnn_sdp_enabled
 from torch.nn import functional as F
 
 from graphzoo.layers import NoiseStream, masked_attention
@@ -112,6 +114,19 @@ def test_torchs_kernels_with_our_noise():
     assert torch.equal(attend(1), out) and not torch.equal(attend(2), out)
     torch.manual_seed(1)
     assert torch.equal(F.scaled_dot_product_attention(*inputs, attn_mask=mask, dropout_p=0.5), out)
+
+
+@pytest.mark.parametrize(("device", "taken"), [("cuda", False), ("cpu", True)])
+def test_cudnn_is_kept_out_of_attention_on_cuda(monkeypatch, device, taken):
+    """It makes a plan for every new shape; what others have switched on stays so."""
+    seen = []
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *given, **named: seen.append(cudnn_sdp_enabled())
+    )
+    before = cudnn_sdp_enabled()
+    with FakeTensorMode():
+        masked_attention(*(torch.empty(B, H, n, D, device=device) for n in (Q, T, T)))
+    assert seen == [taken and before] and cudnn_sdp_enabled() is before is True
 
 
 @pytest.mark.gpu
