@@ -145,7 +145,9 @@ def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str,
     for entry in entries:
         model, _, recipe = entry["model"].rstrip(")").partition(" (")
         key = (entry["data"], entry["metric"], model)
-        if key not in chosen or (chosen[key][1] and not recipe):  # its own protocol comes first
+        # several runs come before one, then the recipe of the data set's own name
+        rank = entry["runs"] == "1", bool(recipe)
+        if key not in chosen or rank < (chosen[key][0]["runs"] == "1", bool(chosen[key][1])):
             chosen[key] = entry, recipe
     models = sorted({model for _, _, model in chosen})
     rows: dict[tuple[str, str], dict[str, str]] = {}

@@ -91,12 +91,12 @@ def plot(rows: list[dict[str, object]], judge: str, name: str, path: Path) -> No
     pyplot.close(figure)
 
 
-def keep_row(folder: Path, target: Path, *, join: bool = False) -> None:
-    """The row without the full records of its runs, in the target's folder."""
+def keep_row(folder: Path, target: Path, on: str, *, join: bool = False) -> None:
+    """The row without the full records of its runs, in the target's folder; `on` is the machine."""
     content = json.loads((folder / "row.json").read_text(encoding="utf-8"))
     kept = ("seed", "best_epoch", "epochs", "fit_seconds", "validation", "num_parameters")
     shared = ("config_hash", "data_fingerprint", "versions")
-    content |= {key: content["runs"][0].get(key) for key in shared} | {"machine": machine()}
+    content |= {key: content["runs"][0].get(key) for key in shared} | {"machine": on}
     content["runs"] = [{key: run.get(key) for key in kept} for run in content["runs"]]
     path = target / folder.name / "row.json"
     if join:
@@ -155,7 +155,7 @@ def _no_mean(what: str, kept: object, added: object) -> UsageError:
     return UsageError(f"{what}: {kept} in the kept row, {added} in the added one: no mean")
 
 
-def keep_curves(folder: Path, runs: list[Path]) -> None:
+def keep_curves(folder: Path, runs: list[Path], on: str) -> None:
     rows = [row for run in runs for row in read_run(run)]
     target = RESULTS / "training" / f"{folder.name}.csv"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ def keep_curves(folder: Path, runs: list[Path]) -> None:
         writer.writeheader()
         for row in rows:
             shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
-            writer.writerow(shown | {"machine": machine()})
+            writer.writerow(shown | {"machine": on})
     plot(rows, judge_of(runs[0], rows), folder.name, FIGURES / f"{folder.name}.png")
 
 
@@ -177,6 +177,7 @@ def main() -> None:
     parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row or ablation")
     parser.add_argument("--rows_only", action="store_true", help="no curves")
     parser.add_argument("--join", action="store_true", help="add the runs to those of the kept row")
+    parser.add_argument("--machine", default=machine(), help="that the runs are of (default: this one)")
     arguments = parser.parse_args()
     if arguments.join and not arguments.rows_only:
         parser.error("--join takes --rows_only: the curves of the runs that are kept are not there")
@@ -185,7 +186,7 @@ def main() -> None:
             if arguments.join:
                 parser.error(f"{folder} is an ablation: its rows are not joined")
             for row in rows:
-                keep_row(row, RESULTS / "ablations" / folder.name)
+                keep_row(row, RESULTS / "ablations" / folder.name, arguments.machine)
             print(f"{folder.name}: an ablation of {len(rows)} rows")
             continue
         runs = sorted(path.parent for path in folder.glob("s*-*/results.json"))
@@ -194,11 +195,11 @@ def main() -> None:
         if arguments.join and not (RESULTS / "rows" / folder.name / "row.json").is_file():
             parser.error(f"no row {folder.name} is kept: leave --join out")
         try:
-            keep_row(folder, RESULTS / "rows", join=arguments.join)
+            keep_row(folder, RESULTS / "rows", arguments.machine, join=arguments.join)
         except UsageError as error:
             parser.error(f"{folder}: {error}")
         if not arguments.rows_only:
-            keep_curves(folder, runs)
+            keep_curves(folder, runs, arguments.machine)
         print(f"{folder.name}: {len(runs)} runs")
 
 
