@@ -37,7 +37,7 @@ PROVIDERS = ("graphzoo", "plain")
 def use_plain_operations() -> None:
     """Replace the chunked and fused operations of the encoder by plain ones."""
     from graphzoo.encoders import knowformer
-    from graphzoo.ops import RelationalGraph, eager, relational_spmm, row_kernels
+    from graphzoo.ops import RelationalGraph, eager, relational_spmm
 
     def plain_rows(fn: Callable[..., Any], rows: Any, shared: Any = (), **settings: Any) -> Any:
         return fn(tuple(rows), tuple(shared), 0)
@@ -49,13 +49,13 @@ def use_plain_operations() -> None:
 
     for op in ("message_update", "prototype_layer", "state_mlp"):
         import_module(f"graphzoo.ops.{op}.naive").map_rows = plain_rows
-    row_kernels.runs_compiled = lambda *tensors: False
+    eager.runs_compiled = lambda *tensors: False
     eager._has_triton = lambda: False
     knowformer.relational_spmm = plain_spmm
 
 
-def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
-    """The step to be timed and a line on the problem."""
+def setup_step(size: str, provider: str, *, half: bool = False) -> tuple[Callable[[], float], str]:
+    """The step to be timed, its forward pass under bf16 autocast if `half`, and a line on the problem."""
     from graphzoo.datamodules import KGDataModule
     from graphzoo.decoders import EntityDecoder
     from graphzoo.encoders import KnowFormer
@@ -90,8 +90,9 @@ def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
         batch = batches[count % len(batches)]
         count += 1
         mask = remover.edge_mask(batch.removed)
-        logits = decoder(encoder(graph, batch.head, batch.relation, edge_mask=mask, noise_seed=count))
-        loss = torch.nn.functional.cross_entropy(logits, batch.tail)
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            logits = decoder(encoder(graph, batch.head, batch.relation, edge_mask=mask, noise_seed=count))
+        loss = torch.nn.functional.cross_entropy(logits.float(), batch.tail)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -329,6 +329,28 @@ def test_tables_of_results_are_those_of_the_kept_rows():
         assert renewed(damaged) == text, "a changed score would be noticed"
 
 
+def test_several_runs_come_before_one_then_the_recipe_of_the_data_sets_name():
+    from benchmarks.results_tables import per_model
+
+    def row(model: str, runs: str, ours: str) -> dict[str, str]:
+        shared = {"data": "cora", "metric": "acc", "paper": "2.0", "": "met", "differs": ""}
+        return shared | {"model": model, "runs": runs, "ours": ours}
+
+    one, several, more = (
+        row("gcn", "1", "0.1"),
+        row("gcn (narrow)", "3", "0.2"),
+        row("gcn (wide)", "3", "0.3"),
+    )
+    for rows, chosen in (
+        ([one, several], several),
+        ([several, one], several),
+        ([one, row("gcn (narrow)", "1", "0.2")], one),
+        ([several, more, row("gcn", "3", "0.4")], row("gcn", "3", "0.4")),
+        ([several, more], several),
+    ):
+        assert chosen["ours"] in per_model(rows, [])[0]["gcn"]
+
+
 def test_what_differs_from_the_paper_becomes_numbered_notes():
     from benchmarks.results_tables import per_model, with_notes
 

@@ -35,8 +35,8 @@ _WIDTH, _HEADS, _RELATIONS = 32, 4, 11
 # float32, and in bf16 a ReLU turns here and there.
 _LARGEST = {"float32": 1e-3, "bfloat16": 0.1}
 _LARGEST_LOSS = {"32-true": 1e-3, "bf16-mixed": 0.03}
-# Of all gradients together. In bf16 that of KnowFormer on WN18RR is 15 % off on a CPU, too.
-_LARGEST_NORM = {"32-true": 0.01, "bf16-mixed": 0.3}
+# Of all gradients together. In bf16, torch's own operations on a CPU put KnowFormer's on WN18RR 15 % off.
+_LARGEST_NORM = {"32-true": 0.01, "bf16-mixed": 0.2}
 _PROCESSES = 2
 _PAIRS = ("add up", "one is killed", "one runs out of memory")
 _ENDED = 9  # exit status of the process that is to end
@@ -231,7 +231,10 @@ def _ops(place: torch.device, num_nodes: int, num_queries: int) -> dict[str, Cal
 
 
 def step_checks(place: torch.device, *, quick: bool) -> Iterator[tuple[str, Callable[[], Check]]]:
-    """A training step of every task, beside loss and norm of the gradients of the same step on the CPU."""
+    """A step of every task, beside loss and norm of the gradients of the same step on the CPU.
+
+    The step with the dropout and noise of training has to be finite.
+    """
     for precision in ("32-true", "bf16-mixed"):
         for name, make in _tasks(quick=quick).items():
             yield f"step of {name}, {precision}", partial(_step, make, place, precision)
@@ -239,6 +242,7 @@ def step_checks(place: torch.device, *, quick: bool) -> Iterator[tuple[str, Call
 
 def _step(make: Callable[[], Any], place: torch.device, precision: str) -> Check:
     expected, expected_norm, _ = _train(make, torch.device("cpu"), "32-true")
+    drawn, drawn_norm, _ = _train(make, place, precision, draws=True)
     if place.type == "cuda":
         torch.cuda.reset_peak_memory_stats(place)
     loss, norm, seconds = _train(make, place, precision)
@@ -246,7 +250,9 @@ def _step(make: Callable[[], Any], place: torch.device, precision: str) -> Check
     norm_off = abs(norm - expected_norm) / max(expected_norm, 1e-6)
     peak = torch.cuda.max_memory_allocated(place) / 2**30 if place.type == "cuda" else None
     return {
-        "ok": off <= _LARGEST_LOSS[precision] and norm_off <= _LARGEST_NORM[precision],
+        "ok": off <= _LARGEST_LOSS[precision]
+        and norm_off <= _LARGEST_NORM[precision]
+        and math.isfinite(drawn + drawn_norm),
         "loss": round(loss, 6),
         "on_cpu": round(expected, 6),
         "gradient": round(norm, 6),
@@ -256,11 +262,13 @@ def _step(make: Callable[[], Any], place: torch.device, precision: str) -> Check
     }
 
 
-def _train(make: Callable[[], Any], place: torch.device, precision: str) -> tuple[float, float, float]:
+def _train(
+    make: Callable[[], Any], place: torch.device, precision: str, *, draws: bool = False
+) -> tuple[float, float, float]:
     """Loss and norm of the gradients of the first step, and seconds of the last.
 
-    Encoders that draw on the device, which draws others than a CPU, are in evaluation mode. KnowFormer's
-    noise and dropout are functions of numbers, the same everywhere.
+    Unless it `draws`, an encoder that draws on the device, which draws others than a CPU, is in evaluation
+    mode: without dropout and noise. KnowFormer's are functions of numbers, the same everywhere.
     """
     from lightning.pytorch import Callback, Trainer, seed_everything
     from torch.nn.utils import get_total_norm
@@ -277,7 +285,7 @@ def _train(make: Callable[[], Any], place: torch.device, precision: str) -> tupl
             self.norms.append(get_total_norm([p.grad for p in pl_module.parameters() if p.grad is not None]))
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
-            if not isinstance(pl_module.encoder, KnowFormer):
+            if not (draws or isinstance(pl_module.encoder, KnowFormer)):
                 pl_module.encoder.eval()
             _wait(place)
             self.times.append(time.perf_counter())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphzoo.layers.noise import draw_kept
 from graphzoo.ops.eager import run_eagerly
@@ -59,18 +58,22 @@ def _attend_with_global_noise(
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=p)
 
 
-def _without_plans(query: Tensor) -> AbstractContextManager[object]:
+@contextmanager
+def _without_plans(query: Tensor) -> Iterator[None]:
     """Keep cuDNN out: it makes a plan for every new shape, which takes far longer than the attention.
 
     On an H200 a bf16 step of 32 subgraphs of all sizes took 300 to 350 ms, in float32, which cuDNN does not
-    take, 24 to 26 (torch 2.11).
+    take, 24 to 26 (torch 2.11). What else is switched on or off stays so; in compiled code torch chooses.
     """
     if query.device.type != "cuda" or torch.compiler.is_compiling():
-        return nullcontext()
-    kept: AbstractContextManager[object] = sdpa_kernel(
-        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    )
-    return kept
+        yield
+        return
+    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 @contextmanager

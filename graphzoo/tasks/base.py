@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
@@ -608,9 +609,13 @@ class Task(LightningModule):
         """Whether Adam does all its parameters in one call; None leaves it to torch.
 
         On the CPU its many small operations take longer than those of a small model. On a GPU torch takes its
-        `foreach` form, unless told False: then each of 184 parameters has a dozen kernels of its own. Fused
-        ones are refused by Lightning under mixed precision with gradient clipping.
+        `foreach` form, unless told False: then every parameter has a dozen kernels of its own. Under mixed
+        precision Lightning clips no gradients of fused optimisers.
         """
+        trainer = self._trainer
+        if trainer is not None and trainer.gradient_clip_val:
+            if isinstance(trainer.precision_plugin, MixedPrecision):
+                return None
         return True if self.device.type == "cpu" else None
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:

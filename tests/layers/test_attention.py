@@ -2,7 +2,6 @@ import pytest
 import torch
 from helpers.memory import MemoryRecorder
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.backends.cuda import cudnn_sdp_enabled
 from torch.nn import functional as F
 
 from graphzoo.layers import NoiseStream, masked_attention
@@ -117,16 +116,23 @@ def test_torchs_kernels_with_our_noise():
 
 
 @pytest.mark.parametrize(("device", "taken"), [("cuda", False), ("cpu", True)])
-def test_cudnn_is_kept_out_of_attention_on_cuda(monkeypatch, device, taken):
-    """It makes a plan for every new shape; what others have switched on stays so."""
-    seen = []
+@pytest.mark.parametrize("flash", [True, False])
+def test_cudnn_is_kept_out_of_attention_on_cuda(monkeypatch, device, taken, flash):
+    """It makes a plan for every new shape; what others have switched on or off stays so."""
+    seen, switches = [], (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.flash_sdp_enabled)
     monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda *given, **named: seen.append(cudnn_sdp_enabled())
+        F,
+        "scaled_dot_product_attention",
+        lambda *given, **named: seen.append([is_on() for is_on in switches]),
     )
-    before = cudnn_sdp_enabled()
-    with FakeTensorMode():
-        masked_attention(*(torch.empty(B, H, n, D, device=device) for n in (Q, T, T)))
-    assert seen == [taken and before] and cudnn_sdp_enabled() is before is True
+    torch.backends.cuda.enable_flash_sdp(flash)
+    try:
+        before = [is_on() for is_on in switches]
+        with FakeTensorMode():
+            masked_attention(*(torch.empty(B, H, n, D, device=device) for n in (Q, T, T)))
+        assert seen == [[taken, flash]] and [is_on() for is_on in switches] == before == [True, flash]
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
 
 
 @pytest.mark.gpu

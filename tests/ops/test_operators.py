@@ -1,5 +1,7 @@
 """The fused ops as torch's own operators: what compilers, exporters and fake tensors ask of them."""
 
+import importlib.util
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -12,7 +14,7 @@ from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.state_mlp import state_mlp
 
 ALL_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-N, B, D, R, E = 9, 3, 8, 4, 40
+N, B, D, R, E = 9, 3, 16, 4, 40
 
 
 def rows(*, by_query=False, channels=D):
@@ -40,34 +42,34 @@ def spmm_case(mask=False, backend="numba"):
     )
 
 
-def update_case(by_query=False):
+def update_case(by_query=False, backend="numba"):
     parameters = [vector(), square(), vector(), square(), vector(), vector(), vector()]
     return (
-        lambda z, sums, *more: message_update(z, sums, more, backend="numba"),
+        lambda z, sums, *more: message_update(z, sums, more, backend=backend),
         [rows(by_query=by_query), rows(by_query=by_query), *parameters],
     )
 
 
-def mlp_case(x=True, extra=True, by_query=False):
+def mlp_case(x=True, extra=True, by_query=False, backend="numba"):
     noise = rows(channels=1, by_query=by_query) if extra else None
 
     def run(weight, b1, w2, b2, *more):
         more = list(more)
         states = more.pop(0) if x else None
-        return state_mlp(states, noise, weight, *(more or [None]), (b1, w2, b2), backend="numba")
+        return state_mlp(states, noise, weight, *(more or [None]), (b1, w2, b2), backend=backend)
 
     given = [rows(by_query=by_query)] if x else []
     return run, [square(), vector(), square(), vector(), *given, *([vector()] if extra else [])]
 
 
-def layer_case(skip=True, p=0.0, by_query=False):
+def layer_case(skip=True, p=0.0, by_query=False, backend="numba"):
     dropout = RowDropout(p, torch.arange(B)) if p else None
     parameters = [vector(), vector(), square(), vector(), square(), vector(), vector(), vector()]
 
     def run(states, value, weight, bias, *more):
         given = more[-1] if skip else None
         return prototype_layer(
-            states, value, given, (weight, bias), more[:8], num_heads=2, dropout=dropout, backend="numba"
+            states, value, given, (weight, bias), more[:8], num_heads=2, dropout=dropout, backend=backend
         )
 
     pair = [rows(by_query=by_query), rows(by_query=by_query), torch.randn(2 * D, D), torch.randn(2 * D)]
@@ -88,6 +90,14 @@ CASES = {
     "prototype_layer, dropout": lambda: layer_case(p=0.3),
     "prototype_layer, by query": lambda: layer_case(by_query=True),
 }
+if not torch.cuda.is_available() and importlib.util.find_spec("triton"):  # in its interpreter
+    CASES |= {
+        "message_update, triton": lambda: update_case(backend="triton"),
+        "state_mlp, triton": lambda: mlp_case(backend="triton"),
+        "state_mlp, triton, no states": lambda: mlp_case(x=False, backend="triton"),
+        "prototype_layer, triton, dropout": lambda: layer_case(p=0.3, backend="triton"),
+        "prototype_layer, triton, no skip": lambda: layer_case(skip=False, backend="triton"),
+    }
 
 
 def prepared(name):

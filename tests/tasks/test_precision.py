@@ -188,6 +188,16 @@ def test_scores_on_cuda_are_decoded_without_tf32(monkeypatch, precision, device)
     assert seen == ["highest" if device == "cuda" else precision]
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+@pytest.mark.parametrize("name", ["kg-completion, KnowFormer", "node-classification, GALiT, parts"])
+def test_gradients_are_clipped_in_mixed_precision(tmp_path, name, precision):
+    """Lightning refuses it with a fused optimiser, which Adam is on a CPU otherwise."""
+    case = in_precision(CASES[name], precision)
+    case = dataclasses.replace(case, trainer={**case.trainer, "gradient_clip_val": 0.5})
+    _, trainer = train(case, tmp_path, epochs=1)
+    assert trainer.global_step > 0 and trainer.optimizers[0].defaults["fused"] is None
+
+
 def test_gradients_reach_narrow_weights():
     task = Task()
     task.decoder = NodeDecoder(8, 3).bfloat16()
