@@ -10,8 +10,8 @@ from torch import Tensor
 
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.message_update import naive, operator
-from graphzoo.ops.message_update.function import MessageUpdate
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
+from graphzoo.ops.row_function import RowFunction
 
 __all__ = ["message_update"]
 
@@ -41,5 +41,5 @@ def message_update(
     if is_traced(z):
         out = torch.ops.graphzoo.message_update(z, aggregated, *parameters, backend)
         return out
-    out = MessageUpdate.apply(operator.kernels_of(backend), z, aggregated, *parameters)  # type: ignore[no-untyped-call]
+    out = RowFunction.apply(operator.kernels_of(backend), z, aggregated, *parameters)  # type: ignore[no-untyped-call]
     return out

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from graphzoo.ops.attention import AttentionNorm
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
-from graphzoo.ops.prototype_layer import function, naive, operator
+from graphzoo.ops.prototype_layer import naive, operator
 from graphzoo.ops.prototype_layer.dropout import RowDropout
+from graphzoo.ops.prototype_layer.function import Attend, Sums
 
 __all__ = ["RowDropout", "prototype_layer"]
 
@@ -66,10 +67,21 @@ def prototype_layer(
                 f"{states.shape[-1]} and {num_heads}"
             )
         states, value, skip = rows_in_autocast(states, value, skip)
-    given = states, value, skip, query_key, parameters, num_heads, dropout
+    channels, (weight, bias) = states.shape[-1], query_key
+    of_keys, of_queries = (weight[channels:], bias[channels:]), (weight[:channels], bias[:channels])
+    out: Tensor
     if is_traced(states):
-        return operator.prototype_layer(*given, backend)
-    return function.prototype_layer(*given, operator.kernels_of(backend))
+        ops = torch.ops.graphzoo
+        sums = ops.prototype_sums(states, value, *of_keys, num_heads, backend)
+        drawn = (0.0, None) if dropout is None else (dropout.p, dropout.keys)
+        shared = (*of_queries, *sums, *parameters)
+        out = ops.prototype_attend(backend, num_heads, *drawn, states, value, skip, *shared)
+        return out
+    kernels = operator.kernels_of(backend)
+    sums = Sums.apply(kernels, num_heads, states, value, *of_keys)  # type: ignore[no-untyped-call]
+    shared = (*of_queries, *sums, *parameters)
+    out = Attend.apply(kernels, num_heads, dropout, states, value, skip, *shared)  # type: ignore[no-untyped-call]
+    return out
 
 
 def _splits(channels: int, num_heads: int) -> bool:

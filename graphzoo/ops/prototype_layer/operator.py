@@ -17,27 +17,6 @@ _SHARED = ", ".join(f"Tensor shared{i}" for i in range(_NUM_SHARED))
 _ATTEND = f"str backend, int num_heads, float p, Tensor? keys, {_ROWS}, Tensor? skip, {_SHARED}"
 
 
-def prototype_layer(
-    states: Tensor,
-    value: Tensor,
-    skip: Tensor | None,
-    query_key: tuple[Tensor, Tensor],
-    parameters: tuple[Tensor, ...],
-    num_heads: int,
-    dropout: RowDropout | None,
-    backend: str,
-) -> Tensor:
-    """See `graphzoo.ops.prototype_layer.prototype_layer`."""
-    channels = states.shape[-1]
-    weight, bias = query_key
-    ops = torch.ops.graphzoo
-    sums = ops.prototype_sums(states, value, weight[channels:], bias[channels:], num_heads, backend)
-    p, keys = (0.0, None) if dropout is None else (dropout.p, dropout.keys)
-    shared = weight[:channels], bias[:channels], *sums, *parameters
-    out: Tensor = ops.prototype_attend(backend, num_heads, p, keys, states, value, skip, *shared)
-    return out
-
-
 def kernels_of(backend: str) -> Any:
     """The module of a fast backend."""
     return import_module(f"graphzoo.ops.prototype_layer.{backend}")
@@ -51,8 +30,8 @@ def kernels_of(backend: str) -> Any:
 def _sums(states: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor, ...]:
     *others, backend = settings
     rows = arranged(states, states), arranged(value, states)
-    sums: tuple[Tensor, ...] = kernels_of(backend).sums(*rows, *others)
-    return sums
+    found: tuple[Tensor, ...] = kernels_of(backend).sums(*rows, *others)
+    return found
 
 
 @_sums.register_fake

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from graphzoo.ops.eager import is_traced, row_backend, rows_in_autocast
 from graphzoo.ops.relational_spmm.query_graph import is_query_major
+from graphzoo.ops.row_function import RowFunction
 from graphzoo.ops.state_mlp import naive, operator
-from graphzoo.ops.state_mlp.function import StateMLP
 
 __all__ = ["state_mlp"]
 
@@ -55,5 +55,5 @@ def state_mlp(
         out = torch.ops.graphzoo.state_mlp(x, extra, weight, extra_weight, *parameters, backend)
         return out
     kernels = operator.kernels_of(backend)
-    out = StateMLP.apply(kernels, x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
+    out = RowFunction.apply(kernels, x, extra, weight, extra_weight, *parameters)  # type: ignore[no-untyped-call]
     return out
