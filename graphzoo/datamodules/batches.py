@@ -24,7 +24,7 @@ from graphzoo.errors import UsageError
 from graphzoo.types import QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
-    from graphzoo.sampling import NeighbourhoodSampler
+    from graphzoo.sampling import FactDropout, NeighbourhoodSampler
     from graphzoo.sampling.hidden_facts import RemoveFacts
 
 
@@ -127,9 +127,9 @@ class TrainingBatches(Dataset[TripleBatch]):
     """From a `Slice` to a `TripleBatch`: places with an even number ask forwards, odd ones for the inverse.
 
     `samplers` make the neighbourhoods of queries, by the epoch from which on they do, from 0 on (None, or
-    none at all: queries see the whole graph); these leave out what `hides` says of a query's own fact.
-    Batches bring along its known `answers`. Without `hides_batch`, a loader item hides its own facts from a
-    whole graph, not those of all of its global batch.
+    none at all: queries see the whole graph); these leave out what `hides` says of a query's own fact, and
+    what `dropout` hides from all queries of an epoch. Batches bring along the known `answers`. Without
+    `hides_batch`, a loader item hides its own facts from a whole graph, not those of all of its global batch.
     """
 
     def __init__(
@@ -140,11 +140,12 @@ class TrainingBatches(Dataset[TripleBatch]):
         hides: RemoveFacts = "exact",
         answers: AnswerIndex | None = None,
         hides_batch: bool = True,
+        dropout: FactDropout | None = None,
     ) -> None:
         self.triples = triples
         self.num_relations = num_relations
         self.samplers, self.hides, self.answers = samplers or {}, hides, answers
-        self.hides_batch = hides_batch
+        self.hides_batch, self.dropout = hides_batch, dropout
 
     def __getitem__(self, item: Slice) -> TripleBatch:
         head, relation, tail = self.triples[item.position].unbind(1)
@@ -162,6 +163,8 @@ class TrainingBatches(Dataset[TripleBatch]):
         )
         last = max((epoch for epoch in self.samplers if epoch <= item.epoch), default=0)
         if (sampler := self.samplers.get(last)) is not None:
+            if self.dropout is not None:
+                sampler = self.dropout.sampler(item.epoch, sampler)
             graph, kept = sampler(batch.head, batch.relation, batch.tail, hides=self.hides, outside="drop")
             columns = {name: getattr(batch, name)[kept] for name in ("head", "relation", "tail", "index")}
             batch = replace(batch, **columns, graph=graph)

@@ -36,7 +36,7 @@ from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
-    from graphzoo.sampling import NeighbourhoodSampler
+    from graphzoo.sampling import FactDropout, NeighbourhoodSampler
     from graphzoo.sampling.hidden_facts import RemoveFacts
 
 
@@ -80,6 +80,8 @@ class KGDataModule(GraphDataModule):
             may end on larger neighbourhoods.
         eval_neighbourhood: Entities K where queries are evaluated and predicted; None: `neighbourhood`.
         relation_share: Part of K for entities that are known to answer the relation.
+        fact_dropout: Share of the facts that training queries do not see, other ones in each epoch; see
+            `graphzoo.sampling.FactDropout`.
         protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
             inside) or "whole_graph"; the same without neighbourhoods.
         test_both: Test under the other protocol too.
@@ -119,6 +121,7 @@ class KGDataModule(GraphDataModule):
         seed: int = 0,
         num_workers: int = 0,
         validate_on: Literal["training", "inference"] = "training",
+        fact_dropout: float = 0.0,
     ) -> None:
         super().__init__(
             name, path, root, download, batch_size=batch_size, micro_batch_size=micro_batch_size,
@@ -129,6 +132,8 @@ class KGDataModule(GraphDataModule):
             self.name = find_source(self.name).name
         check_range(at_least=1, max_valid_triples=max_valid_triples)
         check_range(at_least=0, split_index=split_index)
+        check_range(at_least=0, below=1, fact_dropout=fact_dropout)
+        self.fact_dropout = fact_dropout
         self.split_index = split_index
         _check_hide(hide, micro_batch_size, neighbourhood)
         self.hide = hide
@@ -151,6 +156,7 @@ class KGDataModule(GraphDataModule):
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
         self._samplers: dict[int, NeighbourhoodSampler | None] = {}
+        self._dropout: FactDropout | None = None
         self._is_drawn = False
 
     @classmethod
@@ -343,18 +349,23 @@ class KGDataModule(GraphDataModule):
             others = {"eval_neighbourhood": self._asked[1], "later_neighbourhoods": self.later_neighbourhoods}
             unused = [name for name, value in others.items() if value]
             unused_words = f"; {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used"
-            return f"in the whole graph{few}{unused_words if unused else ''}"
+            hidden = self._hidden_in_words("; trained")
+            return f"in the whole graph{few}{unused_words if unused else ''}{hidden}"
         whole = self.spec.num_nodes
         later = "".join(
             f", {'the whole graph' if size >= whole else f'{size:,}'} from epoch {epoch + 1} on"
             for epoch, size in sorted(self.later_neighbourhoods.items())
         )
         trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
+        trained += self._hidden_in_words(",")
         most, num_valid = self._max_valid(), len(self.triples("valid"))
         some = most is not None and most < num_valid
         validated = f", validated on {most:,} of {num_valid:,} triples" if some else ""
         sized = " (by the size of the graph)" if self._asked[0] == "auto" else ""
         return f"{trained}; evaluated {self.protocol_in_words}{validated}{sized}"
+
+    def _hidden_in_words(self, first: str) -> str:
+        return f"{first} with {self.fact_dropout:.0%} of the facts hidden" if self.fact_dropout else ""
 
     def _max_valid(self) -> int | None:
         """Most validation triples that are asked."""
@@ -426,8 +437,22 @@ class KGDataModule(GraphDataModule):
         answers = self.answers("train") if self.knows_answers else None
         near = self._training_neighbourhoods()
         return TrainingBatches(
-            graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch"
+            graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch", self._drops()
         )
+
+    def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
+        """Training facts that `fact_dropout` leaves to the queries of an epoch, [n], bool; None: all."""
+        dropout = self._drops()
+        return None if dropout is None else dropout.kept(epoch)
+
+    def _drops(self) -> FactDropout | None:
+        from graphzoo.sampling import FactDropout
+
+        if self.fact_dropout and self._dropout is None:
+            graph = self.knowledge_graph
+            sizes = graph.num_entities, graph.num_relations
+            self._dropout = FactDropout(graph.train, *sizes, self.fact_dropout, self.seed)
+        return self._dropout
 
     @property
     def neighbourhood(self) -> int | None:

@@ -282,6 +282,10 @@ class MixtureDataModule(GraphDataModule):
         """Facts of one graph to pass messages along, see `KGDataModule.graph`."""
         return self.parts[source].graph(split)
 
+    def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
+        """None: all; see `KGDataModule.kept_facts`."""
+        return self.parts[source].kept_facts(epoch)
+
     def _training(self) -> Feed:
         for part in self.parts:
             part.hides, part.knows_answers = self.hides, self.knows_answers

@@ -1,6 +1,7 @@
 """What a step draws and hides: pure functions of seed, step and purpose, not of batch layout or rank."""
 
 from graphzoo.ops.random import hash_integers, hash_numbers, normal_from_hash, uniform_from_hash
+from graphzoo.sampling.fact_dropout import FactDropout
 from graphzoo.sampling.hidden_facts import FactRemover, edges_of_fact
 from graphzoo.sampling.hidden_links import LinkHider
 from graphzoo.sampling.negative_pairs import NegativePairs
@@ -10,6 +11,7 @@ from graphzoo.sampling.pair_subgraphs import PairGraph, PairSamples, PairSubgrap
 from graphzoo.sampling.partition import induced_subgraph, partition
 
 __all__ = [
+    "FactDropout",
     "FactRemover",
     "LinkHider",
     "NegativePairs",

@@ -219,7 +219,7 @@ class KGCompletion(Task):
         """Loss of each query of a part of the global batch, [B]."""
         seed = self._noise_seed(self.trainer.global_step + 1)
         if batch.graph is None:
-            mask, answer = self._remover(batch.source).edge_mask(batch.removed), batch.tail
+            mask, answer = self._seen(batch), batch.tail
             graph = self._graph("train", batch.source)
             logits = self._logits(graph, batch.head, batch.relation, mask, seed)
         else:
@@ -228,6 +228,15 @@ class KGCompletion(Task):
                 batch.graph.whole = self._graph("train", batch.source)
             logits = self._logits(batch.graph, batch.graph.find(batch.head), batch.relation, None, seed)
         return self._bce(logits, answer, batch) if self.loss == "bce" else self._ce(logits, answer, batch)
+
+    def _seen(self, batch: TripleBatch) -> Tensor | None:
+        """Edges of the whole graph that the batch's queries see, [2n], bool; None: all."""
+        mask = self._remover(batch.source).edge_mask(batch.removed)
+        kept = self._datamodule().kept_facts(batch.epoch, batch.source)
+        if kept is None:
+            return mask
+        edges: Tensor = self.to_device_once(f"kept/{batch.source}", kept).repeat(2)
+        return edges if mask is None else mask & edges
 
     def _remover(self, source: int) -> FactRemover:
         """What hides the facts of a global batch from a whole graph."""

@@ -139,6 +139,12 @@ CASES = {
             folder, workers, neighbourhood=6, later_neighbourhoods={1: 8, 2: 12}, protocol="whole_graph"
         ),
     ),
+    "kg-completion, KnowFormer, facts hidden by epoch": Case(
+        lambda: KGCompletion(knowformer, **RATES),
+        lambda folder, workers: kg(
+            folder, workers, neighbourhood=6, later_neighbourhoods={1: 8, 2: 10**6}, fact_dropout=0.4
+        ),
+    ),
     "kg-completion, KnowFormerAny, mixture of graphs": Case(
         lambda: KGCompletion(knowformer_any, loss="filtered_ce", **RATES), mixture
     ),

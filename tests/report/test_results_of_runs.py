@@ -375,6 +375,8 @@ def test_a_setting_that_is_younger_than_a_run_does_not_set_it_apart():
 
     assert hash_of(name="umls") == hash_of(name="umls", validate_on="training")
     assert hash_of(name="umls") != hash_of(name="umls", validate_on="inference")
+    assert hash_of(name="umls") == hash_of(name="umls", fact_dropout=0.0)
+    assert hash_of(name="umls") != hash_of(name="umls", fact_dropout=0.5)
 
 
 @pytest.mark.parametrize(

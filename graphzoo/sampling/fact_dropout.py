@@ -1,0 +1,60 @@
+"""Hiding a random share of a knowledge graph's facts from training queries, another one in each epoch."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from graphzoo.errors import check_range
+from graphzoo.ops.random import hash_integers, hash_numbers, uniform_from_hash
+from graphzoo.ops.relational_spmm.graph import RelationalGraph
+from graphzoo.sampling.neighbourhoods import NeighbourhoodSampler
+
+_PURPOSE = 83
+
+
+class FactDropout:
+    """The facts of a graph that training queries see, by epoch.
+
+    A model that always sees all of them learns to rely on facts that another graph may lack. As DropEdge
+    (Rong et al., 2020), but once for an epoch, so that neighbourhoods are chosen in the graph that is left.
+
+    Args:
+        triples: All facts, [n, 3], int64 (head, relation, tail).
+        num_entities: N.
+        num_relations: R, without inverses.
+        share: Probability of a fact to be hidden in an epoch, 0 to below 1.
+        seed: Of the draws. What is drawn for a fact depends on seed, epoch and fact alone.
+    """
+
+    def __init__(
+        self, triples: Tensor, num_entities: int, num_relations: int, share: float, seed: int = 0
+    ) -> None:
+        check_range(at_least=0, below=1, share=share)
+        self.triples, self.share, self.seed = triples, share, seed
+        self.num_entities, self.num_relations = num_entities, num_relations
+        self._kept: tuple[int, Tensor] | None = None
+        self._sampler: tuple[tuple[int, int], NeighbourhoodSampler] | None = None
+
+    def kept(self, epoch: int) -> Tensor:
+        """Facts that the queries of an epoch see, [n], bool; the same tensor until another epoch is asked."""
+        if self._kept is None or self._kept[0] != epoch:
+            bits = hash_integers(hash_numbers(_PURPOSE, self.seed, epoch), *self.triples.long().unbind(1))
+            self._kept = epoch, uniform_from_hash(bits) >= self.share
+        return self._kept[1]
+
+    def sampler(self, epoch: int, like: NeighbourhoodSampler) -> NeighbourhoodSampler:
+        """Neighbourhoods of an epoch's queries, with the settings of `like`."""
+        key = epoch, like.num_nodes
+        if self._sampler is None or self._sampler[0] != key:
+            facts = self.triples[self.kept(epoch)]
+            graph = RelationalGraph.from_triples(facts, self.num_entities, self.num_relations)
+            made = NeighbourhoodSampler(
+                graph,
+                like.num_nodes,
+                relation_share=like.relation_share,
+                teleport=like.teleport,
+                tolerance=like.tolerance,
+            )
+            made.graph = None  # what an encoder asks of the whole graph, it asks of all facts
+            self._sampler = key, made
+        return self._sampler[1]

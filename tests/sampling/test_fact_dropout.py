@@ -1,0 +1,174 @@
+"""Facts that an epoch's training queries do not see: which, and that evaluation has all."""
+
+import pickle
+from functools import partial
+
+import pytest
+import torch
+from helpers.kg_tasks import SMALL, make_task, make_trainer, write_family
+
+from graphzoo.datamodules import KGDataModule, MixtureDataModule
+from graphzoo.encoders import KnowFormer, KnowFormerAny
+from graphzoo.errors import UsageError
+from graphzoo.ops import RelationalGraph
+from graphzoo.sampling import FactDropout, NeighbourhoodSampler
+from graphzoo.tasks import KGCompletion
+
+ENTITIES, RELATIONS = 50, 3
+
+
+@pytest.fixture
+def facts():
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.randint(size, (2000,), generator=generator) for size in (ENTITIES, RELATIONS, ENTITIES)]
+    return torch.unique(torch.stack(columns, 1), dim=0)
+
+
+@pytest.fixture
+def family(tmp_path):
+    return str(write_family(tmp_path, families=24))
+
+
+def dropout(facts, share=0.3, seed=0):
+    return FactDropout(facts, ENTITIES, RELATIONS, share, seed)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_about_the_share_is_hidden(facts, share):
+    hidden = 1 - dropout(facts, share).kept(3).double().mean()
+    assert abs(hidden - share) <= 4 * (share * (1 - share) / len(facts)) ** 0.5
+
+
+def test_epochs_and_seeds_hide_facts_of_their_own(facts):
+    draws = [dropout(facts, 0.5, seed).kept(epoch) for seed in (0, 1) for epoch in (0, 1)]
+    for i, one in enumerate(draws):
+        for other in draws[:i]:  # independent ones agree on half of the facts
+            assert 0.4 < (one == other).double().mean() < 0.6
+    again = dropout(facts, 0.5, 1)
+    again.kept(7)
+    assert torch.equal(again.kept(1), draws[3])
+
+
+def test_a_fact_has_its_draw_wherever_it_stands(facts):
+    order = torch.randperm(len(facts), generator=torch.Generator().manual_seed(1))
+    kept = dropout(facts).kept(2)
+    assert torch.equal(dropout(facts[order]).kept(2), kept[order])
+    assert torch.equal(dropout(torch.cat([facts, facts]).int()).kept(2), kept.repeat(2))
+
+
+def test_neighbourhoods_are_those_of_the_facts_that_are_left(facts):
+    graph = RelationalGraph.from_triples(facts, ENTITIES, RELATIONS)
+    like = NeighbourhoodSampler(graph, 12, relation_share=0.25, teleport=0.3, tolerance=1e-3)
+    drops = dropout(facts, 0.6)
+    left = RelationalGraph.from_triples(facts[drops.kept(4)], ENTITIES, RELATIONS)
+    expected = NeighbourhoodSampler(left, 12, relation_share=0.25, teleport=0.3, tolerance=1e-3)
+    head, relation, tail = facts[:40].unbind(1)
+    one, rows = drops.sampler(4, like)(head, relation, tail)
+    other, expected_rows = expected(head, relation, tail)
+    assert torch.equal(rows, expected_rows) and torch.equal(one.nodes, other.nodes)
+    assert torch.equal(one.edge_index, other.edge_index) and torch.equal(one.edge_type, other.edge_type)
+    assert one.edge_index.shape[1] < like(head, relation, tail)[0].edge_index.shape[1]
+    assert one.whole is None  # the whole graph is that of all facts
+    sent = pickle.loads(pickle.dumps(drops))
+    assert torch.equal(sent.sampler(4, like)(head, relation, tail)[0].edge_index, one.edge_index)
+    assert not torch.equal(drops.sampler(5, like)(head, relation, tail)[0].nodes, one.nodes)
+
+
+def loader_of(path, epoch, **settings):
+    datamodule = KGDataModule(path=path, batch_size=16, fact_dropout=0.4, **settings)
+    datamodule.setup()
+    return datamodule, list(datamodule.train_dataloader(epoch=epoch))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_training_neighbourhoods_hold_facts_of_the_epoch_alone(family, workers):
+    datamodule, batches = loader_of(family, 2, neighbourhood=6, num_workers=workers)
+    kept = datamodule.kept_facts(2)
+    left = {tuple(fact) for fact in datamodule.triples("train")[kept].tolist()}
+    all_facts = {tuple(fact) for fact in datamodule.triples("train").tolist()}
+    seen = set()
+    for batch in batches:
+        nodes, (source, target) = batch.graph.nodes.flatten(), batch.graph.edge_index.long()
+        kind = batch.graph.edge_type.long() % batch.graph.num_relations
+        forward = kind < len(datamodule.relations)
+        columns = nodes[source[forward]], kind[forward], nodes[target[forward]]
+        seen |= set(zip(*(column.tolist() for column in columns), strict=True))
+    assert seen <= left < all_facts
+    assert len(seen) > len(left) / 4
+    asked = torch.cat([batch.index for batch in batches])
+    assert not bool(kept[asked].all())  # facts that nobody sees are asked, too
+
+
+def test_in_evaluation_nothing_is_hidden(family):
+    datamodule, _ = loader_of(family, 0)
+    plain = KGDataModule(path=family, batch_size=16)
+    plain.setup()
+    for split in ("train", "valid", "test"):  # the graph itself stays whole
+        assert torch.equal(datamodule.graph(split).edge_index, plain.graph(split).edge_index)
+    assert plain.kept_facts(0) is None
+
+
+@pytest.mark.parametrize("remove_facts", ["exact", "one_hop", "none"])
+def test_queries_on_the_whole_graph_see_the_facts_that_are_left(family, tmp_path, remove_facts):
+    """Losses are those of the graph made of the kept facts, without those of the batch."""
+    task = make_task(remove_facts=remove_facts, encoder={**SMALL, "dropout": 0.0})
+    datamodule = KGDataModule(path=family, batch_size=16, fact_dropout=0.4)
+    trainer = make_trainer(tmp_path)
+    trainer.fit(task, datamodule=datamodule)
+    triples, count = datamodule.triples("train"), datamodule.knowledge_graph.num_entities
+    for batch in list(datamodule.train_dataloader(epoch=1))[:3]:
+        stays = datamodule.kept_facts(1).clone()
+        if remove_facts == "exact":
+            stays[batch.removed] = False
+        if remove_facts == "one_hop":
+            pairs = {frozenset(pair) for pair in triples[batch.removed][:, ::2].tolist()}
+            stays &= torch.tensor([frozenset(pair) not in pairs for pair in triples[:, ::2].tolist()])
+        left = RelationalGraph.from_triples(triples[stays], count, len(datamodule.relations))
+        seed = task._noise_seed(trainer.global_step + 1)
+        logits = task._logits(left, batch.head, batch.relation, None, seed)
+        expected = torch.nn.functional.cross_entropy(logits, batch.tail, reduction="none")
+        torch.testing.assert_close(task.sample_losses(batch), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_workers_give_a_model_of_any_relations_the_same_relation_graph(family, tmp_path):
+    """Its relation graph is that of all facts, whoever made the batch."""
+    losses = []
+    for workers in (0, 1):
+        torch.manual_seed(0)
+        task = KGCompletion(partial(KnowFormerAny, **SMALL), loss="filtered_ce")
+        data = {"batch_size": 16, "neighbourhood": 6, "fact_dropout": 0.4, "num_workers": workers}
+        make_trainer(tmp_path, max_epochs=1).fit(task, datamodule=KGDataModule(path=family, **data))
+        losses.append([parameter.detach().clone() for parameter in task.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*losses, strict=True))
+
+
+def test_rules_are_learned_though_facts_are_hidden(family, tmp_path):
+    task = make_task(lr=0.02)
+    datamodule = KGDataModule(path=family, batch_size=16, fact_dropout=0.2)
+    trainer = make_trainer(tmp_path, max_epochs=30)
+    trainer.fit(task, datamodule=datamodule)
+    assert trainer.test(task, datamodule=datamodule, verbose=False)[0]["test/mrr"] > 0.9
+    assert isinstance(task.encoder, KnowFormer)
+
+
+def test_a_mixture_hides_nothing(family, tmp_path):
+    (tmp_path / "other").mkdir()
+    paths = [family, str(write_family(tmp_path / "other", families=6, seed=1))]
+    mixture = MixtureDataModule(names=paths, neighbourhood=8, epoch_queries=64)
+    mixture.setup()
+    assert mixture.kept_facts(0, 1) is None
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_shares_that_make_no_sense_are_refused(share):
+    with pytest.raises(UsageError, match=f"fact_dropout must be at least 0 and below 1, got {share}"):
+        KGDataModule(fact_dropout=share)
+
+
+def test_what_is_hidden_is_said(family):
+    near, whole = ({"neighbourhood": 5, "later_neighbourhoods": {2: 7}}, {})
+    told = [loader_of(family, 0, **settings)[0].describe_queries() for settings in (near, whole)]
+    assert told[0].startswith(
+        "trained in neighbourhoods of 5 entities, 7 from epoch 3 on, with 40% of the facts hidden; evaluated"
+    )
+    assert told[1] == "in the whole graph; trained with 40% of the facts hidden"
