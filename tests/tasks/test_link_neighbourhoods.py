@@ -164,6 +164,9 @@ def test_other_settings_than_the_checkpoint_has_are_refused():
     other.setup()
     with pytest.raises(UsageError, match=r"Give --data\.neighbourhood 12"):
         task.check_data(trained, other)
+    farther = data(neighbourhood=12, eval_neighbourhood=20)  # as for knowledge graphs
+    farther.setup()
+    task.check_data(trained, farther)
 
 
 def test_a_graph_that_fits_is_taken_whole():
