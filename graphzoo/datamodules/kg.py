@@ -81,7 +81,7 @@ class KGDataModule(GraphDataModule):
         eval_neighbourhood: Entities K where queries are evaluated and predicted; None: `neighbourhood`.
         relation_share: Part of K for entities that are known to answer the relation.
         fact_dropout: Share of the facts that training queries do not see, other ones in each epoch; see
-            `graphzoo.sampling.FactDropout`.
+            `graphzoo.sampling.FactDropout`. In neighbourhoods, more answers lie outside then.
         protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
             inside) or "whole_graph"; the same without neighbourhoods.
         test_both: Test under the other protocol too.
@@ -337,8 +337,8 @@ class KGDataModule(GraphDataModule):
 
     @property
     def asks_near(self) -> bool:
-        """Whether to speak of neighbourhoods: there are some, or the graph is too small for them."""
-        return self.neighbourhood is not None or isinstance(self._asked[0], int)
+        """Whether to say where queries are asked: not in the whole graph, or not as it was wanted."""
+        return self.neighbourhood is not None or isinstance(self._asked[0], int) or self.fact_dropout > 0
 
     def describe_queries(self) -> str:
         """Where queries are asked, in words."""
@@ -365,7 +365,8 @@ class KGDataModule(GraphDataModule):
         return f"{trained}; evaluated {self.protocol_in_words}{validated}{sized}"
 
     def _hidden_in_words(self, first: str) -> str:
-        return f"{first} with {self.fact_dropout:.0%} of the facts hidden" if self.fact_dropout else ""
+        share = f"{100 * self.fact_dropout:g}%"
+        return f"{first} with {share} of the facts hidden" if self.fact_dropout else ""
 
     def _max_valid(self) -> int | None:
         """Most validation triples that are asked."""

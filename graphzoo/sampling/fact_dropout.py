@@ -15,8 +15,8 @@ _PURPOSE = 83
 class FactDropout:
     """The facts of a graph that training queries see, by epoch.
 
-    A model that always sees all of them learns to rely on facts that another graph may lack. As DropEdge
-    (Rong et al., 2020), but once for an epoch, so that neighbourhoods are chosen in the graph that is left.
+    As DropEdge (Rong et al., 2020), which removes other edges in each epoch; a fact goes with its inverse,
+    and neighbourhoods are chosen among the facts that are left. Hidden facts are still asked about.
 
     Args:
         triples: All facts, [n, 3], int64 (head, relation, tail).
@@ -33,19 +33,21 @@ class FactDropout:
         self.triples, self.share, self.seed = triples, share, seed
         self.num_entities, self.num_relations = num_entities, num_relations
         self._kept: tuple[int, Tensor] | None = None
-        self._sampler: tuple[tuple[int, int], NeighbourhoodSampler] | None = None
+        self._sampler: tuple[tuple[float, ...], NeighbourhoodSampler] | None = None
 
     def kept(self, epoch: int) -> Tensor:
         """Facts that the queries of an epoch see, [n], bool; the same tensor until another epoch is asked."""
-        if self._kept is None or self._kept[0] != epoch:
+        known = self._kept  # once: another thread may be an epoch ahead
+        if known is None or known[0] != epoch:
             bits = hash_integers(hash_numbers(_PURPOSE, self.seed, epoch), *self.triples.long().unbind(1))
-            self._kept = epoch, uniform_from_hash(bits) >= self.share
-        return self._kept[1]
+            self._kept = known = epoch, uniform_from_hash(bits) >= self.share
+        return known[1]
 
     def sampler(self, epoch: int, like: NeighbourhoodSampler) -> NeighbourhoodSampler:
         """Neighbourhoods of an epoch's queries, with the settings of `like`."""
-        key = epoch, like.num_nodes
-        if self._sampler is None or self._sampler[0] != key:
+        key = epoch, like.num_nodes, like.relation_share, like.teleport, like.tolerance
+        known = self._sampler
+        if known is None or known[0] != key:
             facts = self.triples[self.kept(epoch)]
             graph = RelationalGraph.from_triples(facts, self.num_entities, self.num_relations)
             made = NeighbourhoodSampler(
@@ -56,5 +58,5 @@ class FactDropout:
                 tolerance=like.tolerance,
             )
             made.graph = None  # what an encoder asks of the whole graph, it asks of all facts
-            self._sampler = key, made
-        return self._sampler[1]
+            self._sampler = known = key, made
+        return known[1]

@@ -476,9 +476,12 @@ class LinkPrediction(Task):
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other settings of the sampler, too."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
-        fixed = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes", "neighbourhood")
+        fixed = ["use_features", "normalize_features", "depth", "num_neighbors", "max_nodes"]
+        if "neighbourhood" in before:  # older checkpoints have none
+            unsaid = now["eval_neighbourhood"] is None
+            fixed += ["neighbourhood", *(["eval_neighbourhood"] if unsaid else [])]
         for option in fixed:
-            if option in before and before[option] != now[option]:
+            if before[option] != now[option]:
                 raise UsageError(
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
                     f"Give --data.{option} {before[option]}"

@@ -37,6 +37,7 @@ TRAINED = {
     "kg-bce": "KnowFormer, `bce`, batches of 8, the last of one query",
     "kg-parts": "KnowFormer, `ce`, batches of 12 in micro-batches of 2",
     "kg-near-parts": "KnowFormer, neighbourhoods of 8 entities, batches of 12 in micro-batches of 2",
+    "kg-hidden": "KnowFormer, three tenths of the facts hidden, batches of 12",
     "kg-accumulated": "KnowFormer, two batches of 7 a step",
     "kg-mixture-parts": "KnowFormerAny on two graphs in turn, batches of 12 in micro-batches of 2",
     "nodes-whole": "NodeFormer, whole graph",
@@ -138,6 +139,7 @@ _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
     "kg-near-parts": partial(
         _knowledge_graph, task={}, batch_size=12, micro_batch_size=2, neighbourhood=8, relation_share=0.25
     ),
+    "kg-hidden": partial(_knowledge_graph, task={}, batch_size=12, fact_dropout=0.3),
     "kg-accumulated": partial(_knowledge_graph, task={}, batch_size=7),
     "kg-mixture-parts": partial(_mixture, batch_size=12, micro_batch_size=2, epoch_queries=96),
     "nodes-whole": _nodes,

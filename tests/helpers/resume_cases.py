@@ -174,6 +174,7 @@ CASES = {
 WITH_WORKERS = (
     "kg-completion, KnowFormer",
     "kg-completion, KnowFormer, neighbourhoods",
+    "kg-completion, KnowFormer, facts hidden by epoch",
     "node-classification, GALiT, parts",
     "link-prediction, PENCIL",
 )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers.kg_tasks import SMALL, make_task, make_trainer, write_family
 
+from graphzoo.callbacks.summary import RunSummary
 from graphzoo.datamodules import KGDataModule, MixtureDataModule
 from graphzoo.encoders import KnowFormer, KnowFormerAny
 from graphzoo.errors import UsageError
@@ -72,6 +73,8 @@ def test_neighbourhoods_are_those_of_the_facts_that_are_left(facts):
     sent = pickle.loads(pickle.dumps(drops))
     assert torch.equal(sent.sampler(4, like)(head, relation, tail)[0].edge_index, one.edge_index)
     assert not torch.equal(drops.sampler(5, like)(head, relation, tail)[0].nodes, one.nodes)
+    drops.sampler(4, NeighbourhoodSampler(graph, 12, relation_share=1.0))
+    assert drops.sampler(4, like).relation_share == 0.25  # other settings, another sampler
 
 
 def loader_of(path, epoch, **settings):
@@ -99,13 +102,25 @@ def test_training_neighbourhoods_hold_facts_of_the_epoch_alone(family, workers):
     assert not bool(kept[asked].all())  # facts that nobody sees are asked, too
 
 
-def test_in_evaluation_nothing_is_hidden(family):
-    datamodule, _ = loader_of(family, 0)
-    plain = KGDataModule(path=family, batch_size=16)
-    plain.setup()
-    for split in ("train", "valid", "test"):  # the graph itself stays whole
-        assert torch.equal(datamodule.graph(split).edge_index, plain.graph(split).edge_index)
-    assert plain.kept_facts(0) is None
+@pytest.mark.parametrize("near", [{}, {"neighbourhood": 6}])
+def test_in_evaluation_nothing_is_hidden(family, tmp_path, near):
+    task = make_task()
+    trainer = make_trainer(tmp_path)
+    hiding = KGDataModule(path=family, batch_size=16, fact_dropout=0.6, **near)
+    trainer.fit(task, datamodule=hiding)
+    found = trainer.test(task, datamodule=hiding, verbose=False)
+    plain = KGDataModule(path=family, batch_size=16, **near)
+    assert found == trainer.test(task, datamodule=plain, verbose=False)
+    assert hiding.kept_facts(1) is not None and plain.kept_facts(1) is None
+
+
+@pytest.mark.parametrize("near", [{}, {"neighbourhood": 6}])
+def test_an_epoch_in_which_all_facts_are_hidden_trains(family, tmp_path, near):
+    data = KGDataModule(path=family, batch_size=16, fact_dropout=1 - 1e-9, **near)
+    task = make_task()
+    make_trainer(tmp_path, max_epochs=1).fit(task, datamodule=data)
+    assert not bool(data.kept_facts(0).any())
+    assert all(bool(parameter.isfinite().all()) for parameter in task.parameters())
 
 
 @pytest.mark.parametrize("remove_facts", ["exact", "one_hop", "none"])
@@ -172,3 +187,13 @@ def test_what_is_hidden_is_said(family):
         "trained in neighbourhoods of 5 entities, 7 from epoch 3 on, with 40% of the facts hidden; evaluated"
     )
     assert told[1] == "in the whole graph; trained with 40% of the facts hidden"
+    for share, words in ((0.125, "12.5%"), (0.004, "0.4%")):
+        module = KGDataModule(path=family, fact_dropout=share)
+        module.setup()
+        assert words in module.describe_queries()
+
+
+def test_the_summary_of_a_run_says_it(family, tmp_path, capsys):
+    data = KGDataModule(path=family, batch_size=16, fact_dropout=0.4)
+    make_trainer(tmp_path, max_epochs=1, callbacks=[RunSummary()]).fit(make_task(), datamodule=data)
+    assert "with 40% of the facts hidden" in " ".join(capsys.readouterr().out.split())

@@ -164,9 +164,11 @@ def test_other_settings_than_the_checkpoint_has_are_refused():
     other.setup()
     with pytest.raises(UsageError, match=r"Give --data\.neighbourhood 12"):
         task.check_data(trained, other)
-    farther = data(neighbourhood=12, eval_neighbourhood=20)  # as for knowledge graphs
+    farther = data(neighbourhood=12, eval_neighbourhood=20)
     farther.setup()
-    task.check_data(trained, farther)
+    task.check_data(trained, farther)  # as for knowledge graphs
+    with pytest.raises(UsageError, match=r"eval_neighbourhood 20, here it is None\nGive --data\.eval_nei"):
+        task.check_data(task.describe_data(farther), datamodule)  # nobody asked for another
 
 
 def test_a_graph_that_fits_is_taken_whole():
