@@ -337,7 +337,7 @@ class KGDataModule(GraphDataModule):
 
     @property
     def asks_near(self) -> bool:
-        """Whether to say where queries are asked: not in the whole graph, or not as it was wanted."""
+        """Whether a summary says where queries are asked: neighbourhoods are wanted, or facts hidden."""
         return self.neighbourhood is not None or isinstance(self._asked[0], int) or self.fact_dropout > 0
 
     def describe_queries(self) -> str:
