@@ -21,7 +21,7 @@ from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
 from graphzoo.system.memory import Halves, explain_out_of_memory
-from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task, check_feature_names
+from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task, check_features_of
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, PairBatch
@@ -487,7 +487,7 @@ class LinkPrediction(Task):
                     f"Give --data.{option} {before[option]}"
                 )
         if not isinstance(self.encoder, QueryEncoder):
-            check_feature_names(trained, datamodule)
+            check_features_of(trained, datamodule)
         super().check_data(trained, datamodule)
 
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:

@@ -18,7 +18,7 @@ from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_rang
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
-from graphzoo.tasks.base import SMALLER, Task, check_feature_names, listed
+from graphzoo.tasks.base import SMALLER, Task, check_features_of, listed
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -325,7 +325,7 @@ class NodeClassification(Task):
                     f"the model was trained with {option} {before[key]}, here it is {features[key]}\n"
                     f"Give --data.{option} {before[key]}"
                 )
-        check_feature_names(trained, datamodule)
+        check_features_of(trained, datamodule)
         if ("mean" in features) != ("mean" in before):
             given = "mean" in before
             raise UsageError(

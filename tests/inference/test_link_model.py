@@ -471,6 +471,10 @@ def test_features_of_tables_are_found_by_name(tmp_path, load):
     turned = LinkDataModule(path=str(tmp_path / "turned"))
     with pytest.raises(UsageError, match="the model's features are a, b, c, d, those of turned are d, b, a"):
         model.task.check_data(described(model), loaded(turned))
+    trained = described(model)
+    trained["features"] = {**trained["features"], "names": [], "in_channels": 9}
+    with pytest.raises(UsageError, match="turned has 5 features per node, the model was trained with 9"):
+        model.task.check_data(trained, loaded(turned))
     model.task.encoder = load("knowformer").task.encoder  # reads none
     with pytest.raises(UsageError, match="was trained on split random 0 of these links"):
         model.task.check_data(described(model), loaded(turned))

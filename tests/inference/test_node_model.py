@@ -97,6 +97,21 @@ def test_a_test_on_another_graph_treats_features_as_predict_does(tmp_path):
         task.check_data(known, reduced)
 
 
+def test_a_test_on_fewer_features_says_how_many(trained):
+    from lightning.pytorch import Trainer
+
+    from graphzoo.encoders import GALiT
+    from graphzoo.tasks import NodeClassification
+
+    run, _, datamodule, _ = trained
+    same = {"normalize_features": datamodule.normalize_features}
+    narrow = dataclasses.replace(datamodule._raw, name="narrow", x=datamodule._raw.x[:, :3], fingerprint="")
+    fresh = NodeClassification(lambda spec: GALiT(spec, hidden_channels=8, gamma=0.4))
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
+    with pytest.raises(UsageError, match="^narrow has 3 features per node, the model was trained with "):
+        trainer.test(fresh, NodeDataModule(data=narrow, **same), ckpt_path=run / "checkpoints" / "best.ckpt")
+
+
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, pd.Series, tuple])
 def test_nodes_in_any_container(model, kind):
     assert model.predict(kind([3, 5])).equals(model.predict([3, 5]))
