@@ -38,6 +38,19 @@ def test_other_settings_than_the_checkpoints_are_refused(fit_links, cli):
     assert other.status == 2 and "--data.num_neighbors 10" in other.err, other.err
 
 
+def test_a_model_of_neighbourhoods_is_tested_in_others(fit_links, cli, results):
+    fit_links("--run_dir=run", "--data.neighbourhood=8", model="knowformer", epochs=1)
+    for size, place in ((8, "same"), (2, "nearer")):
+        size_option = f"--data.eval_neighbourhood={size}"
+        done = cli("test", "--ckpt_path=run", size_option, f"--run_dir={place}", *QUIET_CPU)
+        assert done.status == 0, done.err
+    trained, same, nearer = (results(place) for place in ("run", "same", "nearer"))
+    assert same["metrics"] == trained["metrics"]
+    assert nearer["protocol"] == "in neighbourhoods of 2 nodes"
+    other = cli("test", "--ckpt_path=run", "--data.neighbourhood=12", "--run_dir=other", *QUIET_CPU)
+    assert other.status == 2 and "--data.neighbourhood 8" in other.err, other.err
+
+
 @pytest.mark.parametrize("model, recipe", RECIPES, ids=["/".join(r) for r in RECIPES])
 def test_recipe_runs_a_step(fit_links, results, model, recipe):
     few = [

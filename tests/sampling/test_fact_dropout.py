@@ -123,15 +123,19 @@ def test_an_epoch_in_which_all_facts_are_hidden_trains(family, tmp_path, near):
     assert all(bool(parameter.isfinite().all()) for parameter in task.parameters())
 
 
-@pytest.mark.parametrize("remove_facts", ["exact", "one_hop", "none"])
-def test_queries_on_the_whole_graph_see_the_facts_that_are_left(family, tmp_path, remove_facts):
-    """Losses are those of the graph made of the kept facts, without those of the batch."""
+@pytest.mark.parametrize(
+    "remove_facts, parts",
+    [("exact", {}), ("one_hop", {}), ("none", {}), ("exact", {"micro_batch_size": 4, "hide": "micro_batch"})],
+)
+def test_queries_on_the_whole_graph_see_the_facts_that_are_left(family, tmp_path, remove_facts, parts):
+    """Losses are those of the graph made of the kept facts, without those of the batch or its part."""
     task = make_task(remove_facts=remove_facts, encoder={**SMALL, "dropout": 0.0})
-    datamodule = KGDataModule(path=family, batch_size=16, fact_dropout=0.4)
+    datamodule = KGDataModule(path=family, batch_size=16, fact_dropout=0.4, **parts)
     trainer = make_trainer(tmp_path)
     trainer.fit(task, datamodule=datamodule)
     triples, count = datamodule.triples("train"), datamodule.knowledge_graph.num_entities
     for batch in list(datamodule.train_dataloader(epoch=1))[:3]:
+        assert len(batch.removed) == parts.get("micro_batch_size", 16)
         stays = datamodule.kept_facts(1).clone()
         if remove_facts == "exact":
             stays[batch.removed] = False
