@@ -636,20 +636,21 @@ class Task(LightningModule):
 
 def check_features_of(trained: Mapping[str, Any], datamodule: Any) -> None:
     """Refuse data with other features than in training: their number, names or order."""
-    here, before = datamodule.transform, trained["features"]
-    if here is None or before is None:
-        return  # refused by `use_features`, or by the shapes of the weights
-    names, expected = here.names, tuple(before.get("names", ()))
+    here, before = datamodule.transform, trained["features"] or {}
+    names = () if here is None else here.names
+    expected = tuple(before.get("names", ()))
     if names and expected and names != expected:
         raise UsageError(
             f"the model's features are {listed(expected)}, those of {datamodule.graph.name} are "
             f"{listed(names)}\n"
             "Give the same columns in the same order, or predict: it takes them by name"
         )
-    if here.in_channels != before["in_channels"]:
+    width, wanted = 0 if here is None else here.in_channels, before.get("in_channels", 0)
+    if width != wanted:
         raise UsageError(
-            f"{datamodule.graph.name} has {here.in_channels:,} features per node, the model was trained with "
-            f"{before['in_channels']:,}\nGive a graph with the same features, in the same order"
+            f"{datamodule.graph.name} has {width:,} features per node, "
+            f"the model was trained with {wanted:,}\n"
+            "Give a graph with the same features, in the same order"
         )
 
 

@@ -486,7 +486,8 @@ class LinkPrediction(Task):
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
                     f"Give --data.{option} {before[option]}"
                 )
-        if not isinstance(self.encoder, QueryEncoder):
+        # some encoders of pairs can be told to read none
+        if not isinstance(self.encoder, QueryEncoder) and getattr(self.encoder, "use_features", True):
             check_features_of(trained, datamodule)
         super().check_data(trained, datamodule)
 

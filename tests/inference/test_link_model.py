@@ -471,10 +471,6 @@ def test_features_of_tables_are_found_by_name(tmp_path, load):
     turned = LinkDataModule(path=str(tmp_path / "turned"))
     with pytest.raises(UsageError, match="the model's features are a, b, c, d, those of turned are d, b, a"):
         model.task.check_data(described(model), loaded(turned))
-    trained = described(model)
-    trained["features"] = {**trained["features"], "names": [], "in_channels": 9}
-    with pytest.raises(UsageError, match="turned has 5 features per node, the model was trained with 9"):
-        model.task.check_data(trained, loaded(turned))
     model.task.encoder = load("knowformer").task.encoder  # reads none
     with pytest.raises(UsageError, match="was trained on split random 0 of these links"):
         model.task.check_data(described(model), loaded(turned))
@@ -482,6 +478,22 @@ def test_features_of_tables_are_found_by_name(tmp_path, load):
     table.rename(columns={"c": "other"}).to_csv(tmp_path / "turned" / "nodes.csv", index=False)
     with pytest.raises(UsageError, match="no feature 'c', which the model was trained with"):
         model.predict("n7", data=tmp_path / "turned")
+
+
+@pytest.mark.parametrize("name", ["pencil", "galit"])
+def test_a_test_on_other_features_says_how_many(load, monkeypatch, name):
+    model, data = load(name), loaded(link_data(normalize_features=True))
+    trained = described(model)
+    model.task.check_data(trained, data)
+    others = [(None, 0), ({**trained["features"], "in_channels": 9}, 9)]
+    for features, count in others:
+        with pytest.raises(
+            UsageError, match=f"has 4 features per node, the model was trained with {count}\n"
+        ):
+            model.task.check_data({**trained, "features": features}, data)
+    monkeypatch.setattr(model.task.encoder, "use_features", False, raising=False)
+    for features, _ in others:  # not read
+        model.task.check_data({**trained, "features": features}, data)
 
 
 def loaded(datamodule):
