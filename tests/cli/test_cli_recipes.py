@@ -2,28 +2,33 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from helpers import warm_python
 
-from graphzoo.catalog.presets import find_preset, list_presets
+from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import doctor_gpu, main
 from graphzoo.cli import reproduce as reproduce_module
+from graphzoo.datasets import load_knowledge_graph
 from graphzoo.inference.export import export_run
 from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import Published, mean_and_deviation, published_values
 from graphzoo.training import start as start_module
 from graphzoo.training.start import run_command
 
-RECIPES = [
-    preset.name.partition("/")[2]
+PRESETS = {
+    preset.name.partition("/")[2]: preset
     for preset in list_presets("recipe", "knowformer")
     if "-link" not in preset.name
-]
+}
+RECIPES = list(PRESETS)
+TELL_QUERIES = [name for name in RECIPES if re.search(r"\d queries", PRESETS[name].header.get("differs", ""))]
 # Each recipe's own data where they are small; the whole batch would take minutes.
 SMALL_DATA = ["nell995-v1", "fb15k237-v1"]
 ONE_STEP = [
@@ -35,7 +40,7 @@ ONE_STEP = [
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipe_runs_a_step(cli, tiny_kg, results, name):
     path, num_valid = str(tiny_kg), 12
-    if "validate_on: inference" in find_preset("recipe", name, model="knowformer").path.read_text():
+    if "validate_on: inference" in PRESETS[name].path.read_text():
         shutil.copytree(tiny_kg, "second")
         num_valid = 5
         few = Path("second/valid.txt").read_text().splitlines()[:num_valid]
@@ -61,6 +66,18 @@ def test_recipe_on_its_own_data(cli, results, name):
     assert result.status == 0, result.err
     assert results("run")["steps"] == 1
     assert (Path("run") / "graph" / "inference_graph.npz").is_file(), "tested on the other graph of the pair"
+
+
+@pytest.mark.skipif(not os.environ.get("GRAPHZOO_DATA"), reason="GRAPHZOO_DATA is not set: no raw data")
+@pytest.mark.parametrize("name", TELL_QUERIES)
+def test_number_of_training_queries_is_that_of_the_data(name):
+    """An epoch has no more of them than training triples, whatever the limit of batches."""
+    preset = PRESETS[name]
+    settings = yaml.safe_load(preset.path.read_text(encoding="utf-8"))
+    graph, _ = load_knowledge_graph(preset.header["data"], download=False)
+    trainer, batch_size = settings["trainer"], settings["data"]["init_args"]["batch_size"]
+    asked = trainer["max_epochs"] * min(trainer["limit_train_batches"] * batch_size, len(graph.train))
+    assert f"{asked:,} queries" in preset.header["differs"]
 
 
 def test_paper_values_come_from_the_recipe():
