@@ -60,7 +60,7 @@ site: $(VENV)/.installed-dev  ## build the documentation site into site/; open s
 # Not --quiet: it silences the warnings before --strict has counted them.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-bench: $(VENV)/.installed-dev  ## time relational_spmm and a whole training step, write benchmarks/results
+bench: $(VENV)/.installed-dev  ## run all benchmarks, write benchmarks/results
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove what builds and tools leave behind; keeps runs/ and the environment

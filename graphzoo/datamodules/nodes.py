@@ -56,8 +56,8 @@ class NodeDataModule(GraphDataModule):
             see `graphzoo.datasets.node_graph_from_files`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
-        split: Name of the split, "random-50-25-25" (any shares) or "random-20-per-class"; None: the data's
-            own.
+        split: Name of the split, "random-50-25-25" (any shares), "random-20-per-class", or "public-redrawn",
+            where training nodes are drawn anew from those of both kinds; None: the data's own.
         split_index: Which split of that name; a random one is a function of this number, not of the seed.
         batch_size: Nodes of a training part; None: the whole graph. With several processes each takes a part
             of its own in every step.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from graphzoo.datasets.node.splits import NodeSplit as NodeSplit
     from graphzoo.datasets.node.splits import per_class_split as per_class_split
     from graphzoo.datasets.node.splits import random_split as random_split
+    from graphzoo.datasets.node.splits import redrawn_split as redrawn_split
     from graphzoo.datasets.node.table import find_node_source as find_node_source
     from graphzoo.datasets.node.table import list_node_graphs as list_node_graphs
     from graphzoo.errors import DataError as DataError

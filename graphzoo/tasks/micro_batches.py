@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 PROBED = 8
 """Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
-# For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU no
-# share of what is free: dropout, which a micro-batch draws for itself, would be another on another machine.
+# For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU
+# never more, however much is free: dropout, which a micro-batch of pairs draws for itself, would be another.
 _BUDGET = 2**30
 
 

@@ -32,7 +32,7 @@ JUDGED = {
     "links-nodes": "links, GALiT: states of the whole graph",
     "links-rmse": "links, PENCIL: a heuristic's scores, RMSE",
 }
-# name -> what is trained, without dropout; the loss of every step is compared to 1e-5
+# name -> what is trained; the loss of every step is compared to 2e-5
 TRAINED = {
     "kg-bce": "KnowFormer, `bce`, batches of 8, the last of one query",
     "kg-parts": "KnowFormer, `ce`, batches of 12 in micro-batches of 2",

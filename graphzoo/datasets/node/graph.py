@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
 from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, unpack_features
-from graphzoo.datasets.node.splits import PARTS, NodeSplit, draw_split, is_labelled
+from graphzoo.datasets.node.splits import PARTS, REDRAWN, NodeSplit, draw_split, is_labelled, redrawn_split
 from graphzoo.errors import DataError, UsageError, suggestion
 from graphzoo.types import GraphSpec
 
@@ -112,8 +112,8 @@ class NodeGraph(StoredGraph):
         """A fixed split of the data set, or a random one drawn by its name.
 
         Args:
-            name: One of `splits`, "random-50-25-25" (any three shares in per cent), or "random-20-per-class";
-                None takes `default_split`.
+            name: One of `splits`; such a name and "-redrawn", see `redrawn_split`; "random-50-25-25" (any
+                three shares in per cent), or "random-20-per-class"; None takes `default_split`.
             index: Which one of that name, from 0; a random split takes any.
 
         Raises:
@@ -127,9 +127,12 @@ class NodeGraph(StoredGraph):
                     f"{self.name}: split {name!r} has the indices 0..{len(fixed) - 1}, got {index}"
                 )
             return fixed[index]
+        if (fixed_name := name.removesuffix(REDRAWN)) != name and fixed_name in self.splits:
+            return redrawn_split(self.y, self.splits[fixed_name][0], index=index)
         if (drawn := draw_split(self.y, name, index)) is not None:
             return drawn
-        known = [*self.splits, _DRAWN, "random-20-per-class"]
+        redrawn = [f"{fixed_name}{REDRAWN}" for fixed_name in self.splits]
+        known = [*self.splits, *redrawn, _DRAWN, "random-20-per-class"]
         hint = suggestion(name, known) or f"There are: {', '.join(known)} (any shares or number)."
         raise UsageError(f"{self.name}: unknown split {name!r}. {hint}")
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PARTS = ("train", "valid", "test")
 _FRACTIONS = re.compile(r"random-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 _PER_CLASS = re.compile(r"random-(\d+)-per-class")
+REDRAWN = "-redrawn"
+"""What the name of a fixed split ends with whose training nodes are drawn anew."""
 # what the draws of this file are for, so that they share no random numbers with anything else
 _PURPOSE = 0x73706C6974
 
@@ -169,6 +171,33 @@ def per_class_split(
             "left; take random-50-25-25"
         )
     return NodeSplit(name, index, train, rest[:num_valid], rest[num_valid : num_valid + num_test])
+
+
+def redrawn_split(y: NodeGraph | Tensor, split: NodeSplit, *, index: int = 0) -> NodeSplit:
+    """Draw the training nodes of a split anew, from those that it trains and validates on.
+
+    To compare settings without relying on one choice of few training nodes. The test nodes stay the same.
+
+    Args:
+        y: The graph, or its labels.
+        split: There are as many training nodes as in it, of each class where nodes have one.
+        index: Which draw, from 0.
+
+    Returns:
+        A split named after the other, such as "public-redrawn".
+
+    Raises:
+        ValueError: for a negative index.
+    """
+    check_range(at_least=0, split_index=index)
+    labels = _labels(y).cpu()
+    known = torch.cat([split.train, split.valid]).cpu()
+    order = known[hash_integers(_PURPOSE, index, known).argsort(stable=True)]
+    kinds = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
+    wanted = torch.unique(kinds[split.train.cpu()], return_counts=True)
+    train = [order[kinds[order] == kind][:count] for kind, count in zip(*wanted, strict=True)]
+    chosen = torch.isin(order, torch.cat(train)) if train else torch.zeros_like(order, dtype=torch.bool)
+    return NodeSplit(f"{split.name}{REDRAWN}", index, order[chosen], order[~chosen], split.test)
 
 
 def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphzoo.datasets import DataError, NodeSplit, per_class_split, random_split
+from graphzoo.datasets import DataError, NodeGraph, NodeSplit, per_class_split, random_split, redrawn_split
 from graphzoo.datasets.node.splits import draw_split
 from graphzoo.errors import UsageError
 
@@ -101,6 +101,38 @@ def test_per_class_split():
 def test_per_class_split_that_cannot_be(arguments, problem):
     with pytest.raises(ValueError, match=problem):
         per_class_split(torch.arange(2000) % 4, **arguments)
+
+
+def test_redrawn_split():
+    """As many training nodes of each class, drawn anew; every test node, and no other, stays one."""
+    y = torch.arange(90) % 3
+    fixed = NodeSplit("public", 0, torch.arange(10), torch.arange(10, 60), torch.arange(60, 80))
+    draws = [redrawn_split(y, fixed, index=index) for index in range(4)]
+    for index, split in enumerate(draws):
+        assert (split.name, split.index) == ("public-redrawn", index)
+        assert y[split.train].bincount().tolist() == [4, 3, 3] and sizes(split) == [10, 50, 20]
+        assert torch.cat([split.train, split.valid]).sort().values.tolist() == list(range(60))
+        assert split.test.equal(fixed.test)
+    assert len({split.fingerprint for split in draws}) == 4
+    assert redrawn_split(y, fixed, index=3).fingerprint == draws[3].fingerprint
+    assert all(split.train.max() >= 10 for split in draws), "of the validation nodes, too"
+    labels = torch.zeros(90, 2)
+    assert sizes(redrawn_split(labels, fixed)) == [10, 50, 20], "several labels: nodes of all kinds"
+    with pytest.raises(ValueError, match="at least 0"):
+        redrawn_split(y, fixed, index=-1)
+
+
+def test_redrawn_split_of_a_graph():
+    x, edge_index, y = torch.zeros(9, 1), torch.zeros(2, 0, dtype=torch.int64), torch.arange(9) % 2
+    fixed = NodeSplit("public", 0, torch.arange(2), torch.arange(2, 6), torch.arange(6, 9))
+    graph = NodeGraph(
+        "own", x, edge_index, y, class_names=("a", "b"), splits={"public": (fixed,)}, default_split="public"
+    )
+    split = graph.split("public-redrawn", 2)
+    assert split.fingerprint == redrawn_split(graph, fixed, index=2).fingerprint
+    assert graph.num_splits("public-redrawn") is None
+    with pytest.raises(ValueError, match="Did you mean: public-redrawn"):
+        graph.split("public-redrwn")
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.5, 0.5, 0.5), (1.0, 0.5, -0.5), (0.5, 0.25, 0.2)])
