@@ -45,6 +45,7 @@ _LEAN = [
 _SHOWN = 5  # trials in the table
 _UNTOLD = ("--quiet", "--debug", "--no-test", "--no_test")  # change no figure, or are not for reproduce
 _OF_ENTRIES = ("--trainer.callbacks.", "--trainer.logger.")  # set an argument of the last one in a list
+_SPLIT = ("data.split", "data.init_args.split")
 _FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
 
 
@@ -114,6 +115,11 @@ def search_main(argv: list[str]) -> int:
     study, budget = _open_study(wanted, plan, space, record, typed, space.fitting(settings), len(runs))
     status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
     if not study.complete:
+        if not status:
+            tell(
+                f"None of the {len(study.trials)} trials could be evaluated; see "
+                f"{study.folder / 'trials.csv'}\nBegin anew with other settings and --out DIR\n"
+            )
         return status or 1
     with study.gate:
         _report(study, plan, rest, runs, record)
@@ -332,12 +338,18 @@ def _shown(value: Any) -> str:
 def _recipe(
     study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int
 ) -> str:
+    from graphzoo.datasets.node.splits import REDRAWN  # torch
+
     best = study.complete[0]
     # the recipe's is the last configuration file before the user's own words
     files = [file for file in map(Path, config_files(plan.arguments)) if file.stem == Path(plan.recipe).name]
     base = read_settings(files[-1]) if plan.recipe else {}
     typed, left_out = _options_of(rest)
-    whole = nested({**study.space.options, **typed, **best.params}, base)
+    settings = {**study.space.options, **typed, **best.params}
+    # a means of the search: the recipe is for the split itself
+    redrawn = [name for name in settings if name in _SPLIT and str(settings[name]).endswith(REDRAWN)]
+    drawn = "".join(f", on split {settings.pop(name)}" for name in redrawn)
+    whole = nested(settings, base)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
     chosen_by = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
     header = {
@@ -345,7 +357,7 @@ def _recipe(
         "data": plan.data,
         "measured": "not tested yet",
         "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "
-        f"over {study.space.path.name}; {chosen_by} {best.value:.4f}, {each}",
+        f"over {study.space.path.name}; {chosen_by} {best.value:.4f}, {each}{drawn}",
         "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
         "selection": f"best {chosen_by.rstrip(',')}; of a run, the epoch with the best {monitor}",
     }

@@ -131,7 +131,7 @@ class KGDataModule(GraphDataModule):
         if path is None:
             self.name = find_source(self.name).name
         check_range(at_least=1, max_valid_triples=max_valid_triples)
-        check_range(at_least=0, split_index=split_index)
+        check_range(at_least=0, below=2**32, split_index=split_index)
         check_range(at_least=0, below=1, fact_dropout=fact_dropout)
         self.fact_dropout = fact_dropout
         self.split_index = split_index

@@ -137,7 +137,7 @@ class LinkDataModule(GraphDataModule):
             at_least=1, num_negatives=num_negatives, max_valid_pairs=max_valid_pairs, depth=depth,
             num_neighbors=num_neighbors, num_relabelings=num_relabelings,
         )  # fmt: skip
-        check_range(at_least=0, split_index=split_index)
+        check_range(at_least=0, below=2**32, split_index=split_index)
         check_range(at_least=2, max_nodes=max_nodes)  # the pair itself
         check_neighbourhoods(neighbourhood, eval_neighbourhood)
         self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood

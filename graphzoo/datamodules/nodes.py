@@ -95,7 +95,7 @@ class NodeDataModule(GraphDataModule):
         super().__init__(
             name, path, root, download, batch_size=batch_size, seed=seed, num_workers=num_workers
         )
-        check_range(at_least=0, split_index=split_index)
+        check_range(at_least=0, below=2**32, split_index=split_index)
         if path is not None and num_neighbors is not None:
             raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
         check_choice("partition", partition, ("all", "train"))

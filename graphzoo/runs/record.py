@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -392,6 +392,12 @@ def _tell_apart(groups: list[Group]) -> None:
                 group.short = text
 
 
+def _texts(flat: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    kept = names[:_FEW_SETTINGS]
+    short = {name: name.rpartition(".")[2] for name in kept}
+    return [", ".join(f"{short[name]}={one.get(name)}" for name in kept) if one else "" for one in flat]
+
+
 def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
     """What tells several settings of one model on the same data apart, each text different.
 
@@ -409,9 +415,11 @@ def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
         and not name.endswith((".seed", ".root", ".path", ".num_workers"))
         and len({str(one.get(name)) for one in known}) > 1
     )
-    kept = names[:_FEW_SETTINGS]
-    short = {name: name.rpartition(".")[2] for name in kept}
-    told = [", ".join(f"{short[name]}={one.get(name)}" for name in kept) if one else "" for one in flat]
+    told = _texts(
+        flat, [name for name in names if not name.endswith(".split_index")]
+    )  # tables tell the splits
+    if len(set(told)) < len(told):
+        told = _texts(flat, names)
     for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
         if len(set(told)) == len(told):
             break

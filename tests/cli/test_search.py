@@ -138,6 +138,26 @@ def test_settings_that_cannot_run_end_the_search(search):
     assert len(trials()) == 3 and all("num_layers" in row["note"] for row in trials())
 
 
+def test_a_search_whose_trials_all_failed_says_so_each_time(search):
+    Path("space.yaml").write_text("space: {model.encoder.num_layers: [0, -1]}")
+    for _ in range(2):
+        failed = search("--trials=2", "--sampler=grid", status=1)
+        assert "None of the 2 trials could be evaluated; see" in failed.err
+
+
+def test_a_recipe_found_on_redrawn_splits_is_for_the_split_itself(search, cli, results):
+    told = search(
+        "--trials=1", "--data.split=given-redrawn", "--splits=0-1", "--data.normalize_features=true"
+    )
+    recipe = Path("runs/search/galit-nodes-space/best.yaml")
+    assert yaml.safe_load(recipe.read_text())["data"]["init_args"].keys() == {"path", "normalize_features"}
+    assert "on split given-redrawn" in recipe.read_text().partition("model:")[0]
+    assert not any(word.startswith("--data.split") for word in shlex.split(told.err.splitlines()[-1]))
+    command = shlex.split(told.err.splitlines()[-1].partition("test it once with graphzoo ")[2])
+    assert cli(*command, "--in-process", "--out=row").status == 0
+    assert results("row/seed-0")["split"]["name"] == "given"
+
+
 def test_a_grid_tries_everything_once(search):
     Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02], model.encoder.alpha: [0.2, 0.4]}")
     search("--trials=4", "--sampler=grid", "--trainer.max_epochs=1")

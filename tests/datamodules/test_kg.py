@@ -461,5 +461,6 @@ def test_an_index_of_a_split_that_is_not_drawn_is_refused(tiny_kg):
         KGDataModule(path=str(tiny_kg), split_index=1).setup()
     with pytest.raises(UsageError, match="one split, 0"):
         KGDataModule(triples=[("a", "r", "b")], valid=[("b", "r", "a")], test=[], split_index=1)
-    with pytest.raises(UsageError, match="split_index"):
-        KGDataModule("umls", split_index=-1)
+    for index in (-1, 2**32):
+        with pytest.raises(UsageError, match="split_index must be at least 0 and below 4,294,967,296"):
+            KGDataModule("umls", split_index=index)

@@ -25,7 +25,7 @@ from graphzoo.runs.average import write_row as average
 from graphzoo.runs.changes import presets_digest, repeat_runs, what_differs
 from graphzoo.runs.collect import collect, seeds_of
 from graphzoo.runs.published import find_recipe
-from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.record import find_records, group_records, tell_apart
 from graphzoo.runs.results_file import config_hash
 from graphzoo.runs.series import runs_of
 
@@ -144,6 +144,14 @@ def test_other_products_of_float32_are_no_seed(tmp_path):
     config.write_text("# graphzoo 0.1.0\n# matmul_precision: medium\n" + config.read_text())
     (group,) = group_records(find_records([unfinished]))
     assert group.label == "galit on cora, float32 products medium"
+
+
+def test_numbers_of_splits_name_settings_only_where_nothing_else_does():
+    """A row over several splits was called by the first one's number; tables have a column of splits."""
+    splits = [{"data": {"split": name, "split_index": number}} for name, number in (("a", 0), ("b", 1))]
+    assert tell_apart(splits, [Path("x"), Path("y")]) == ["split=a", "split=b"]
+    alike = [{"data": {"split_index": number}} for number in (0, 1)]
+    assert tell_apart(alike, [Path("x"), Path("y")]) == ["split_index=0", "split_index=1"]
 
 
 def test_what_no_setting_says_keeps_runs_apart(tmp_path):

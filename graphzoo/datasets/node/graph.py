@@ -112,8 +112,9 @@ class NodeGraph(StoredGraph):
         """A fixed split of the data set, or a random one drawn by its name.
 
         Args:
-            name: One of `splits`; such a name and "-redrawn", see `redrawn_split`; "random-50-25-25" (any
-                three shares in per cent), or "random-20-per-class"; None takes `default_split`.
+            name: One of `splits`; the name of a single one and "-redrawn", see `redrawn_split`;
+                "random-50-25-25" (any three shares in per cent), or "random-20-per-class"; None takes
+                `default_split`.
             index: Which one of that name, from 0; a random split takes any.
 
         Raises:
@@ -128,10 +129,15 @@ class NodeGraph(StoredGraph):
                 )
             return fixed[index]
         if (fixed_name := name.removesuffix(REDRAWN)) != name and fixed_name in self.splits:
+            if (count := len(self.splits[fixed_name])) > 1:
+                raise UsageError(
+                    f"{self.name}: there are {count} splits {fixed_name!r}, and some train on test nodes of "
+                    f"others\nSearch on a few of them instead: --splits 0-{min(count, 3) - 1}"
+                )
             return redrawn_split(self.y, self.splits[fixed_name][0], index=index)
         if (drawn := draw_split(self.y, name, index)) is not None:
             return drawn
-        redrawn = [f"{fixed_name}{REDRAWN}" for fixed_name in self.splits]
+        redrawn = [f"{name}{REDRAWN}" for name, fixed in self.splits.items() if len(fixed) == 1]
         known = [*self.splits, *redrawn, _DRAWN, "random-20-per-class"]
         hint = suggestion(name, known) or f"There are: {', '.join(known)} (any shares or number)."
         raise UsageError(f"{self.name}: unknown split {name!r}. {hint}")

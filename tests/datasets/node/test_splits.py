@@ -1,6 +1,7 @@
 """Splits as named, hashed artefacts; random ones are functions of an index."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -133,6 +134,12 @@ def test_redrawn_split_of_a_graph():
     assert graph.num_splits("public-redrawn") is None
     with pytest.raises(ValueError, match="Did you mean: public-redrawn"):
         graph.split("public-redrwn")
+    several = replace(graph, splits={"public": (fixed, replace(fixed, index=1))})
+    with pytest.raises(UsageError, match="there are 2 splits 'public'.*\n.*--splits 0-1"):
+        several.split("public-redrawn")
+    with pytest.raises(ValueError, match="unknown split 'public-redrwn'") as refused:
+        several.split("public-redrwn")
+    assert "public-redrawn" not in str(refused.value), "not offered either"
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.5, 0.5, 0.5), (1.0, 0.5, -0.5), (0.5, 0.25, 0.2)])
