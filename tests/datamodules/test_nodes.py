@@ -219,7 +219,7 @@ def test_yes_no_labels(tmp_path):
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"partition": "half"}, "partition must be one of all, train, got 'half'"),
         ({"partition": "train"}, "without batch_size nothing is"),
-        ({"split_index": -1}, "split_index must be at least 0, got -1"),
+        ({"split_index": -1}, "split_index must be at least 0 and below 4,294,967,296, got -1"),
         ({"path": "x", "num_neighbors": 5}, "num_neighbors is for data sets without a graph"),
     ],
 )
