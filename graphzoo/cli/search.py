@@ -45,7 +45,6 @@ _LEAN = [
 _SHOWN = 5  # trials in the table
 _UNTOLD = ("--quiet", "--debug", "--no-test", "--no_test")  # change no figure, or are not for reproduce
 _OF_ENTRIES = ("--trainer.callbacks.", "--trainer.logger.")  # set an argument of the last one in a list
-_SPLIT = ("data.split", "data.init_args.split")
 _FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
 
 
@@ -116,14 +115,19 @@ def search_main(argv: list[str]) -> int:
     status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
     if not study.complete:
         if not status:
-            tell(
-                f"None of the {len(study.trials)} trials could be evaluated; see "
-                f"{study.folder / 'trials.csv'}\nBegin anew with other settings and --out DIR\n"
-            )
+            tell(f"No trial could be evaluated so far; see {study.folder / 'trials.csv'}\n")
         return status or 1
     with study.gate:
-        _report(study, plan, rest, runs, record)
+        _report(study, plan, rest, runs, record, _redrawn(settings))
     return status
+
+
+def _redrawn(settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The split whose training nodes are drawn anew, and the fixed one; empty for any other split."""
+    from graphzoo.datasets.node.splits import REDRAWN  # torch
+
+    split = str(settings["data"].get("init_args", {}).get("split"))
+    return (split, split.removesuffix(REDRAWN)) if split.endswith(REDRAWN) else ("", "")
 
 
 def _own_data(settings: Mapping[str, Any]) -> list[str] | None:
@@ -291,7 +295,12 @@ def _tell(
 
 
 def _report(
-    study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], record: Mapping[str, Any]
+    study: TrialStudy,
+    plan: Plan,
+    rest: list[str],
+    runs: list[Run],
+    record: Mapping[str, Any],
+    redrawn: tuple[str, str],
 ) -> None:
     """The best trials as a table, and the best one as a recipe."""
     from rich.table import Table
@@ -316,7 +325,9 @@ def _report(
         table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
     console().print(table)
     recipe = study.folder / "best.yaml"
-    write_text_atomically(recipe, _recipe(study, plan, rest, runs, monitor, record["window"]))
+    # redrawn splits are a means of the search: the recipe is for the split itself
+    text = _recipe(study, plan, rest, runs, monitor, record["window"], redrawn)
+    write_text_atomically(recipe, text)
     seconds = round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1)
     told = {"trial": best.number, "value": best.value, "values": best.user_attrs["values"]}
     counts = {"trials": len(study.trials), "complete": len(complete), "seconds": seconds}
@@ -328,6 +339,7 @@ def _report(
     words = ["graphzoo", "reproduce", plan.model, plan.data, "--recipe", str(recipe)]
     words += [] if path is None else words_of({"data.path": path})
     words += [word for word in left_out if word not in _UNTOLD]
+    words += words_of({"data.split": redrawn[1]}) if redrawn[1] else []
     tell(f"{recipe}: test it once with {shlex.join(words)}\n")
 
 
@@ -336,20 +348,23 @@ def _shown(value: Any) -> str:
 
 
 def _recipe(
-    study: TrialStudy, plan: Plan, rest: list[str], runs: list[Run], monitor: str, window: int
+    study: TrialStudy,
+    plan: Plan,
+    rest: list[str],
+    runs: list[Run],
+    monitor: str,
+    window: int,
+    redrawn: tuple[str, str],
 ) -> str:
-    from graphzoo.datasets.node.splits import REDRAWN  # torch
-
     best = study.complete[0]
     # the recipe's is the last configuration file before the user's own words
     files = [file for file in map(Path, config_files(plan.arguments)) if file.stem == Path(plan.recipe).name]
     base = read_settings(files[-1]) if plan.recipe else {}
     typed, left_out = _options_of(rest)
-    settings = {**study.space.options, **typed, **best.params}
-    # a means of the search: the recipe is for the split itself
-    redrawn = [name for name in settings if name in _SPLIT and str(settings[name]).endswith(REDRAWN)]
-    drawn = "".join(f", on split {settings.pop(name)}" for name in redrawn)
-    whole = nested(settings, base)
+    whole = nested({**study.space.options, **typed, **best.params}, base)
+    where = ""
+    if redrawn[1]:
+        where, whole = f", on split {redrawn[0]}", nested({"data.split": redrawn[1]}, whole)
     each = f"mean of {len(runs)} runs ({runs[0]} to {runs[-1]})" if len(runs) > 1 else f"{runs[0]}"
     chosen_by = monitor if window == 1 else f"{monitor}, best mean of {window} epochs in a row,"
     header = {
@@ -357,7 +372,7 @@ def _recipe(
         "data": plan.data,
         "measured": "not tested yet",
         "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "
-        f"over {study.space.path.name}; {chosen_by} {best.value:.4f}, {each}{drawn}",
+        f"over {study.space.path.name}; {chosen_by} {best.value:.4f}, {each}{where}",
         "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
         "selection": f"best {chosen_by.rstrip(',')}; of a run, the epoch with the best {monitor}",
     }

@@ -415,11 +415,12 @@ def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
         and not name.endswith((".seed", ".root", ".path", ".num_workers"))
         and len({str(one.get(name)) for one in known}) > 1
     )
-    told = _texts(
-        flat, [name for name in names if not name.endswith(".split_index")]
-    )  # tables tell the splits
-    if len(set(told)) < len(told):
-        told = _texts(flat, names)
+    # tables have a column of splits: their numbers are named only where they tell more
+    told = _texts(flat, [name for name in names if not name.endswith(".split_index")])
+    finer = _texts(flat, names)
+    told = [
+        fine if finer.count(fine) < told.count(text) else text for text, fine in zip(told, finer, strict=True)
+    ]
     for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
         if len(set(told)) == len(told):
             break

@@ -152,6 +152,11 @@ def test_numbers_of_splits_name_settings_only_where_nothing_else_does():
     assert tell_apart(splits, [Path("x"), Path("y")]) == ["split=a", "split=b"]
     alike = [{"data": {"split_index": number}} for number in (0, 1)]
     assert tell_apart(alike, [Path("x"), Path("y")]) == ["split_index=0", "split_index=1"]
+    rates = [
+        {"model": {"lr": rate}, "data": {"split_index": number}} for rate, number in ((0.1, 0), (0.2, 5))
+    ]
+    told = tell_apart([*rates, {}, {}], [Path(name) for name in "abcd"])
+    assert told == ["lr=0.1", "lr=0.2", "c", "d"], "runs without settings change no other name"
 
 
 def test_what_no_setting_says_keeps_runs_apart(tmp_path):

@@ -131,8 +131,8 @@ class NodeGraph(StoredGraph):
         if (fixed_name := name.removesuffix(REDRAWN)) != name and fixed_name in self.splits:
             if (count := len(self.splits[fixed_name])) > 1:
                 raise UsageError(
-                    f"{self.name}: there are {count} splits {fixed_name!r}, and some train on test nodes of "
-                    f"others\nSearch on a few of them instead: --splits 0-{min(count, 3) - 1}"
+                    f"{self.name}: there are {count} splits {fixed_name!r}, and one may train on test nodes "
+                    f"of another\nSearch on a few: --data.split {fixed_name} --splits 0-{min(count, 3) - 1}"
                 )
             return redrawn_split(self.y, self.splits[fixed_name][0], index=index)
         if (drawn := draw_split(self.y, name, index)) is not None:

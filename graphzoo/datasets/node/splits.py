@@ -197,7 +197,7 @@ def redrawn_split(y: NodeGraph | Tensor, split: NodeSplit, *, index: int = 0) ->
     wanted = torch.unique(kinds[split.train.cpu()], return_counts=True)
     train = [order[kinds[order] == kind][:count] for kind, count in zip(*wanted, strict=True)]
     chosen = torch.isin(order, torch.cat(train)) if train else torch.zeros_like(order, dtype=torch.bool)
-    return NodeSplit(f"{split.name}{REDRAWN}", index, order[chosen], order[~chosen], split.test)
+    return NodeSplit(f"{split.name}{REDRAWN}", index, order[chosen], order[~chosen], split.test.cpu())
 
 
 def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
