@@ -15,7 +15,7 @@ from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.classes import arguments_of
-from graphzoo.catalog.settings import merge, read_settings
+from graphzoo.catalog.settings import merge, read_settings, value_of_word
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, value_of
 from graphzoo.training.settings import follow_seed
@@ -24,6 +24,7 @@ _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is n
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?:-\w/)?(--[\w.+]+)[^:]*: expected (?:one|at least one) argument")
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # what a parser takes for a value, dash or not
+_JOINED = re.compile(r"[{,]\s*\w+:\w")
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
@@ -127,6 +128,8 @@ def explain(
     place, option, value = _find_setting(_KEY.findall(keyed[-1])[-1], command_line, keyed[-1])
     if option == "--config" or "File does not exist" in keyed[-1]:
         return f"{option}: {keyed[-1][_KEY.search(keyed[-1]).end() :].strip()}"  # type: ignore[union-attr]
+    if not value and (problem := _joined_colon(command_line)):
+        return problem
     if not option.startswith("-") and (problem := _wrong_class(option, command_line)):
         return problem
     several = _types(keyed[-1])
@@ -216,6 +219,16 @@ def _left_over(words: list[str], command_line: list[str]) -> str:
     if option in ("--data.path", "--data.init_args.path"):
         return f'{told}\nSeveral files are a list: {option} "[FILE,FILE]"'
     return told
+
+
+def _joined_colon(command_line: list[str]) -> str:
+    """Name an option such as {1:50}: to YAML 1:50 is one word, or 110 seconds, without a value."""
+    for place, word in enumerate(command_line):
+        read = value_of_word(text := word.partition("=")[2] if word.startswith("-") else word)
+        if isinstance(read, dict) and None in read.values() and _JOINED.search(text):
+            option = word.partition("=")[0] if word.startswith("-") else command_line[place - 1]
+            return f"{option}: {text!r} does not fit\nWrite a blank after each colon"
+    return ""
 
 
 def _without_value(name: str, command_line: list[str]) -> str:

@@ -107,6 +107,8 @@ WRONG = {
     f"{RUN} --model.init_args.encoder.init_args.num_heds 3": "num_heads",
     f"{RUN} --data.batch_siz 3": "Did you mean: --data.batch_size",
     f"{RUN} --model.lr abc": "--model.lr: expected float, got 'abc'",
+    f"{RUN} --data.later_neighbourhoods {{1:50}}": "'{1:50}' does not fit\nWrite a blank after each colon",
+    f"{RUN} --data.later_neighbourhoods={{1:50}}": "--data.later_neighbourhoods: '{1:50}' does not fit",
     f"{RUN} --model.encoder.num_layers abc": "--model.encoder.num_layers: expected int",
     f"{RUN} --model.loss foo": "'ce', 'filtered_ce', 'bce'",
     f"{RUN} --trainer.precision foo": "bf16-mixed",
