@@ -184,9 +184,9 @@ class Encoder(nn.Module, ABC):
         with fork_rng(devices=[]):  # initial weights are drawn, and replaced
             try:
                 encoder = encoder_class(spec, **settings)
-                dtypes = {weight.dtype for weight in weights.values() if weight.is_floating_point()}
-                if len(dtypes) == 1:
-                    encoder.to(dtypes.pop())
+                for name, part in encoder.state_dict(keep_vars=True).items():
+                    if name in weights:
+                        part.data = part.data.to(weights[name].dtype)
                 encoder.load_state_dict(weights)
             except (TypeError, ValueError, RuntimeError) as error:
                 line = " ".join(str(error).split())

@@ -134,6 +134,9 @@ def with_any_edges(
             an output layer; None: nothing.
     """
 
+    wanted = inspect.signature(method).parameters.get("edge_index")
+    wants_edges = wanted is not None and wanted.annotation in (Tensor, "Tensor")
+
     @wraps(method)
     def called(self: Any, x: Any, edge_index: Any = None, *more: Any, **settings: Any) -> Any:
         if not isinstance(x, Tensor) and edge_index is None and hasattr(x, "to_dict"):
@@ -145,6 +148,8 @@ def with_any_edges(
             x, edge_index = _of_data(x)
         if edge_index is not None:
             edge_index = as_edge_index(edge_index, self._edges)
+        elif wants_edges and self.needs_edges:
+            raise UsageError(f"{type(self).__name__} needs edges\nGive an edge_index [2, E]; E may be 0")
         if more and method.__name__ == "forward":
             raise UsageError(
                 f"{type(self).__name__} takes x and edge_index; weights and attributes of edges are not used"

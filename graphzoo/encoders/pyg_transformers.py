@@ -24,6 +24,7 @@ from graphzoo.encoders.sgformer import check_branches
 from graphzoo.errors import UsageError, check_range
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
 from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.sparse import refuse_gradient
 from graphzoo.types import GraphSpec
 
 
@@ -56,6 +57,7 @@ class PyGTransformer(NodeEncoder):
             name = type(self).__name__.removesuffix("PyG")
             needed = "two nodes while training" if norms else "a node"
             raise UsageError(f"PyG's {name} needs {needed}, got {x.shape[0]}")
+        refuse_gradient(x)
         dense = x if x.layout is torch.strided else self._dense.get((x,), x.to_dense)
         batch = torch.zeros(dense.shape[0], dtype=torch.int64, device=dense.device)
         if not self.training:

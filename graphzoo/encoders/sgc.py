@@ -19,6 +19,7 @@ from graphzoo.layers import LastResult, SparseLinear
 from graphzoo.ops import cached_denoise, denoise_features
 from graphzoo.ops.adjacency import EdgePattern
 from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.sparse import refuse_gradient
 from graphzoo.types import GraphSpec
 
 
@@ -92,8 +93,7 @@ class DenoisedEncoder(NodeEncoder):
 
     def _denoise_learned(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Of features that want a gradient, which are others in each step."""
-        if x.layout is not torch.strided:
-            raise UsageError("sparse features get no gradient\nGive x.detach(), or dense features")
+        refuse_gradient(x)
         if type(self).precompute is DenoisedEncoder.precompute:
             settings: dict[str, Any] = {"gamma": self.gamma, "num_iterations": self.num_iterations}
             return denoise_features(x, edge_index, with_gradient=True, **settings)

@@ -110,7 +110,8 @@ class _Series:
             term *= self.beta
             scores[unsettled] += term[near, column][unsettled]
             if self.max_length is None and length % _CHECK == 0:
-                rest = np.sqrt(np.einsum("nc,nc->c", term, term)) * (self.decay / (1 - self.decay))
+                # of sums and not of squares, which are 0 long before the terms are
+                rest = term.sum(axis=0) * (self.decay / (1 - self.decay))
                 unsettled &= rest[column] > self.rtol * scores
                 if not unsettled.any():
                     break

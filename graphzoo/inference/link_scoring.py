@@ -18,6 +18,8 @@ from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
+from graphzoo.layers.noise import in_evaluation
+from graphzoo.ops.last_result import LastResult
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
@@ -79,6 +81,7 @@ class LinkPlace:
             **{name: settings.get(name) for name in _NEAR},  # older checkpoints know of none
         )
         self._data.batching = task.batching
+        self._encoded: LastResult[Tensor] = LastResult()
         units = "nodes" if task.batching == "sources" else "pairs"
         self._halves = Halves("scoring", units, "Take another --device, or a model with less channels")
 
@@ -111,6 +114,10 @@ class LinkPlace:
             [M], float32; NaN and infinity are a `UsageError`.
         """
         check_range(at_least=1, batch_size=batch_size)
+        with in_evaluation(self._task):
+            return self._score(pairs, batch_size)
+
+    def _score(self, pairs: Tensor, batch_size: int | None) -> Tensor:
         total = torch.zeros(pairs.shape[0], dtype=torch.float64)
         if self._task.batching == "sources":
             parts, num_copies = self._answers(pairs, batch_size), 1 + self._data.both_directions
@@ -150,9 +157,12 @@ class LinkPlace:
 
         return torch.cat([torch.empty(0, device=device), *self._halves(score, len(batch))])
 
-    @cached_property
+    @property
     def _states(self) -> Tensor:
-        """States of all nodes, [N, D]."""
+        """States of all nodes, [N, D], computed anew when the weights have changed."""
+        return self._encoded.get(tuple(self._task.state_dict(keep_vars=True).values()), self._encode)
+
+    def _encode(self) -> Tensor:
         encoder, data = self._task.encoder, self._data
         assert isinstance(encoder, NodeEncoder) and data.x is not None
         prepared = PreparedGraph(
@@ -206,7 +216,8 @@ def best_partners(
     limit = place.pairs_at_once
     for group in torch.split(nodes, max(1, limit // candidates.numel())):
         partner = torch.empty(group.numel(), 0, dtype=torch.int64)
-        score, is_known = torch.empty(partner.shape), torch.empty(partner.shape, dtype=torch.bool)
+        score = torch.empty(partner.shape, dtype=torch.float32)
+        is_known = torch.empty(partner.shape, dtype=torch.bool)
         for piece in torch.split(candidates, limit):
             shape = (group.numel(), piece.numel())
             pairs = torch.stack([group[:, None].expand(shape), piece.expand(shape)], dim=-1)
@@ -214,7 +225,7 @@ def best_partners(
             shown = pairs[..., 0] != pairs[..., 1]
             if known == "drop":
                 shown &= ~are_known
-            scores = torch.full(shape, -torch.inf)
+            scores = torch.full(shape, -torch.inf, dtype=torch.float32)
             scores[shown] = place.score(pairs[shown], batch_size)
             # The best so far come first, and candidates ascend: a stable sort keeps equal ones in order.
             score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)

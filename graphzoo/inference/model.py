@@ -253,7 +253,7 @@ class KGModel(TrainedModel):
         >>> print(model.explain("steroid", "interacts_with", "enzyme", k=3))  # doctest: +SKIP
         """
         place = self._place(graph)
-        ids = [place.entities.find(head), place.relations.find(relation), place.entities.find(tail)]
+        ids = [_find(place.entities, head), _find(place.relations, relation), _find(place.entities, tail)]
         triples = torch.tensor(ids, dtype=torch.int64)[:, None]
         return next(self.explanations(triples, [direction], k=k, max_length=max_length, place=place))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,8 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.sources import NodeGraphSource, load_node_source, refuse_others, stored_node_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
+from graphzoo.layers.noise import in_evaluation
+from graphzoo.ops.last_result import LastResult
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks import NodeClassification
 from graphzoo.tasks.prepared_graph import PreparedGraph
@@ -160,7 +161,8 @@ class NodeModel(TrainedModel):
             states = place.outputs.states[index]
             columns |= {f"state_{i}": states[:, i].numpy() for i in range(states.shape[1])}
         # An empty table must have the types of a full one.
-        return pd.DataFrame(columns).astype({"label": "str"})
+        named = {} if place.names.are_numbers else {"node": "str"}
+        return pd.DataFrame(columns).astype({"label": "str"} | named)
 
 
 class _Outputs(NamedTuple):
@@ -176,12 +178,17 @@ class _Place:
         self.names = NodeNames(graph.node_names, graph.num_nodes)
         self._task = model.task
         self._x = model.transform(graph.x, graph.feature_names)
+        self._outputs: LastResult[_Outputs] = LastResult()
 
-    @cached_property
+    @property
     def outputs(self) -> _Outputs:
+        """Computed once, and anew when the weights have changed."""
+        return self._outputs.get(tuple(self._task.state_dict(keep_vars=True).values()), self._encode)
+
+    def _encode(self) -> _Outputs:
         task = self._task
         remedy = "Take another --device, or a model with less channels"
-        with torch.no_grad(), explain_out_of_memory("encoding the whole graph", remedy):
+        with torch.no_grad(), in_evaluation(task), explain_out_of_memory("encoding the whole graph", remedy):
             prepared = PreparedGraph(
                 task.node_encoder, self._x, self.graph.edge_index, task.device, cache_root() / "precomputed"
             )

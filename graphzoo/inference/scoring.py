@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.inference.graphs import PredictionGraph
+from graphzoo.layers.noise import in_evaluation
 from graphzoo.metrics import rank_targets
 from graphzoo.metrics.ranks import combine_ties
 from graphzoo.tasks import KGCompletion
@@ -134,7 +135,8 @@ def judge_facts(
 def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tensor:
     """Float32 scores [B, N], refused when they are NaN or infinite."""
     device = task.device
-    logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device))
+    with in_evaluation(task):
+        logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device))
     return check_finite(logits.float())
 
 

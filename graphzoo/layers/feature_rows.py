@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from graphzoo.layers.sparse_linear import SparseLinear
 from graphzoo.ops.eager import run_eagerly
-from graphzoo.ops.sparse import SparseMatrix
+from graphzoo.ops.sparse import SparseMatrix, refuse_gradient
 
 
 class FeatureRows(nn.Module):
@@ -42,6 +42,7 @@ class FeatureRows(nn.Module):
 
 def _sparse_rows(x: Tensor, rows: Tensor) -> SparseMatrix:
     """Some rows of a CSR tensor, in the order given."""
+    refuse_gradient(x)
     begin, end = x.crow_indices()[rows].long(), x.crow_indices()[rows + 1].long()
     rowptr = F.pad((end - begin).cumsum(0), (1, 0))
     # Entry i of the result is as far from the end of its row here as it is there.

@@ -179,7 +179,8 @@ def _column_chunks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tenso
         entries = slice(int(begin[0]), int(begin[-1]))
         column = torch.arange(stop - start, device=x.device).repeat_interleave(begin.diff())
         chunk = torch.zeros(num_nodes, stop - start, dtype=dtype, device=x.device)
-        chunk[by_column.col[entries].long(), column] = by_column.values[entries].to(dtype)
+        place = by_column.col[entries].long(), column
+        chunk.index_put_(place, by_column.values[entries].to(dtype), accumulate=True)
         yield slice(start, stop), chunk
 
 

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from graphzoo.errors import UsageError
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.relational_spmm.graph import check_edges
+
+
+def refuse_gradient(x: Tensor) -> None:
+    """A sparse tensor that asks for a gradient is a `UsageError`."""
+    if x.requires_grad and x.layout is not torch.strided:
+        raise UsageError("sparse features get no gradient\nGive x.detach(), or dense features")
 
 
 class SparseMatrix:
@@ -43,8 +50,7 @@ class SparseMatrix:
         """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed."""
         if x.dim() != 2:
             raise ValueError(f"a sparse matrix has two dimensions, got shape {list(x.shape)}")
-        if x.requires_grad:
-            raise ValueError("sparse input is constant and gets no gradient: detach it, or make it dense")
+        refuse_gradient(x)
         shape = (int(x.shape[0]), int(x.shape[1]))
         if x.layout is torch.sparse_csr:
             return cls(x.crow_indices(), x.col_indices(), x.values(), shape)
@@ -99,8 +105,7 @@ class SparseMatrix:
     def to_dense(self) -> Tensor:
         """[rows, columns]."""
         dense = self.values.new_zeros(self.shape)
-        dense[self.row_of_entry(), self.col.long()] = self.values
-        return dense
+        return dense.index_put_((self.row_of_entry(), self.col.long()), self.values, accumulate=True)
 
     def transpose(self) -> SparseMatrix:
         """The transposed matrix, made once."""

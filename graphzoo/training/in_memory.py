@@ -24,7 +24,7 @@ from graphzoo.datasets import (
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.graph import parts_of
 from graphzoo.datasets.link.edge_list import node_order
-from graphzoo.datasets.node.arrays import notices_of_edges
+from graphzoo.datasets.node.arrays import checked_features, notices_of_edges
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.link_pairs import link_columns, pairs_from_table
@@ -73,6 +73,7 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
         edges = data.cpu().numpy() if isinstance(data, Tensor) else data
         if edges.ndim != 2 or edges.shape[1] != 3 or edges.shape[0] == 2:
             return _links({"edge_index": edges})
+        data = edges
     return _tables(data, encoder, split_index)
 
 
@@ -173,8 +174,8 @@ def _pyg(data: Any, encoder: str) -> GivenData:
         warn(f"data: {notice}")
     arrays = {"edge_index": data.edge_index.cpu().numpy(), "num_nodes": np.array(data.num_nodes)}
     if data.get("x") is not None:
-        x = data.x if isinstance(data.x, Tensor) else data.x.to_torch_sparse_coo_tensor()
-        arrays["x"] = (x.to_dense() if x.layout != torch.strided else x).cpu().numpy().astype(np.float32)
+        x = data.x.to_torch_sparse_coo_tensor() if hasattr(data.x, "to_torch_sparse_coo_tensor") else data.x
+        arrays["x"] = checked_features(x, "data").to_dense().numpy()
     return _links(arrays)
 
 

@@ -46,3 +46,13 @@ def test_an_encoder_comes_back_in_its_precision_and_with_plain_settings(tmp_path
     again = GALiT.from_pretrained(tmp_path / "shared")
     for saved, read in zip(encoder.parameters(), again.parameters(), strict=True):
         assert read.dtype == dtype and torch.equal(saved, read)
+
+
+def test_an_encoder_in_two_precisions_comes_back_in_both(tmp_path):
+    encoder = GALiT(NODES, hidden_channels=8, num_layers=2).bfloat16()
+    next(encoder.parameters()).data = next(encoder.parameters()).data.double() / 3
+    encoder.save_pretrained(tmp_path / "mixed")
+    again = GALiT.from_pretrained(tmp_path / "mixed")
+    assert {value.dtype for value in again.parameters()} == {torch.float64, torch.bfloat16}
+    for saved, read in zip(encoder.parameters(), again.parameters(), strict=True):
+        assert saved.dtype == read.dtype and torch.equal(saved, read)

@@ -8,7 +8,17 @@ import torch
 from helpers.node_cases import CASES, graph
 
 from graphzoo import encoders
-from graphzoo.encoders import MLP, SGC, GALiT, NodeEncoder, NodeFormer
+from graphzoo.encoders import (
+    GNN,
+    MLP,
+    SGC,
+    GALiT,
+    NodeEncoder,
+    NodeFormer,
+    Polynormer,
+    SGFormer,
+    SGFormerPyG,
+)
 from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec
 
@@ -168,11 +178,18 @@ def test_features_that_learn_are_prepared_by_the_subclass_or_refused():
     assert torch.equal(encoder(x.detach(), edge_index), expected)
 
 
-@pytest.mark.parametrize("cls", [SGC, GALiT])
+@pytest.mark.parametrize("cls", [SGC, GALiT, MLP, GNN, NodeFormer, SGFormer, SGFormerPyG, Polynormer])
 def test_sparse_features_that_want_a_gradient_are_refused(cls):
     x, edge_index = graph()
     with pytest.raises(UsageError, match="sparse features get no gradient"):
         cls(x.shape[1])(x.to_sparse_csr().requires_grad_(), edge_index)
+
+
+@pytest.mark.parametrize("cls", [GNN, SGFormer, SGFormerPyG, Polynormer])
+def test_an_encoder_that_needs_edges_says_so(cls):
+    x, _ = graph()
+    with pytest.raises(UsageError, match=f"{cls.__name__} needs edges"):
+        cls(x.shape[1])(x)
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])

@@ -141,6 +141,13 @@ def test_katz_keeps_the_precision_of_distant_pairs():
     assert 0 < ends[0] < 1e-68
 
 
+def test_katz_of_ends_whose_squares_are_too_small_for_a_number():
+    path = adjacency_matrix([range(110), range(1, 111)], 111)
+    for distance in (70, 80, 100):
+        expected = 0.005**distance * (1 + (distance + 2) * 0.005**2)  # once a step back; twice: below 1e-5
+        np.testing.assert_allclose(katz(path, [[5, 5 + distance]], beta=0.005), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("heuristic", [katz, shortest_path])
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_hidden_link_is_a_deleted_one(heuristic, directed):

@@ -171,6 +171,12 @@ def test_a_fact_by_names(umls):
     assert shown.count("<tr") == 1 + 9 and "&lt;b&gt;" in shown and "<b>" not in shown
 
 
+def test_names_that_are_numbers_may_be_given_as_such(umls):
+    facts = from_triples([(i, "interacts_with", (i * 3 + j) % 9) for i in range(9) for j in range(2)])
+    found = umls.explain(1, "interacts_with", 4.0, k=1, graph=facts)
+    assert (found.head, found.tail, found.known) == ("1", "4", True)
+
+
 def test_the_score_of_a_fact_that_is_not_known_is_that_of_predict(umls):
     answer = umls.predict(head="steroid", relation="interacts_with", k=1, filter_known="drop").iloc[0]
     found = umls.explain("steroid", "interacts_with", answer["tail"], k=1, max_length=2)

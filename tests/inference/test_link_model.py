@@ -294,6 +294,29 @@ def test_states_are_computed_once_for_a_graph(model, monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize("encoder", ["galit", "pencil"])
+def test_changed_weights_give_other_scores_and_noise_is_off_in_training_mode(load, encoder):
+    model = load(encoder)
+    before = model.score([(3, 4), (5, 6)])["score"].tolist()
+    model.task.train()
+    assert model.score([(3, 4), (5, 6)])["score"].tolist() == before
+    assert model.task.training
+    with torch.no_grad():
+        for weight in model.task.parameters():
+            weight.zero_()
+    assert model.score([(3, 4), (5, 6)])["score"].tolist() == [0.0, 0.0]
+
+
+def test_partners_where_numbers_are_float64_by_default(load):
+    model = load("pencil")
+    before = model.predict(1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert model.predict(1)["partner"].tolist() == before["partner"].tolist()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("both", [False, True])
 def test_a_query_is_answered_once_for_all_partners(tmp_path, both, monkeypatch):
     run = train_links(tmp_path, "knowformer", link_data(both_directions=both))

@@ -435,3 +435,24 @@ def test_edges_are_predicted_on_as_they_were_trained_on(tmp_path, directed):
     assert model.predict(data=data).equals(model.predict())
     np.savez(tmp_path / "graph.npz", x=data.x, edge_index=data.edge_index)
     assert model.predict(data=tmp_path / "graph.npz").equals(model.predict())
+
+
+def test_changed_weights_give_other_answers_and_noise_is_off_in_training_mode(model):
+    before = model.predict()
+    model.task.train()
+    pd.testing.assert_frame_equal(model.predict(), before)
+    assert model.task.training
+    with torch.no_grad():
+        for weight in model.task.parameters():
+            weight.zero_()
+    after = model.predict(embeddings=True)
+    assert after["probability"].nunique() == 1 and not after["state_0"].any()
+    assert model.predict() is not before and len(before) == len(after)
+
+
+def test_no_nodes_make_a_table_of_the_same_types(tmp_path):
+    graph = networkx.path_graph(["a", "b", "c", "d", "e", "f"])
+    for node in graph:
+        graph.nodes[node].update(x=[1.0, 0.5], y=node in "abc")
+    model = graphzoo.fit("galit", graph, max_epochs=1, quiet=True, run_dir=str(tmp_path / "run"))
+    assert (model.predict([]).dtypes == model.predict().dtypes).all()

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from graphzoo.errors import UsageError
 from graphzoo.layers import FeatureRows
 
 
@@ -25,6 +26,13 @@ def test_rows_equal_those_of_the_whole_table(form, rows):
         strict=True,
     ):
         torch.testing.assert_close(a, e, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [[3, 1], list(range(9))])
+def test_sparse_features_that_want_a_gradient_are_refused(rows):
+    x = torch.randn(9, 5).to_sparse_csr().requires_grad_()
+    with pytest.raises(UsageError, match="sparse features get no gradient"):
+        FeatureRows(5, 4)(x, torch.tensor(rows))
 
 
 def test_dense_features_get_their_gradient():

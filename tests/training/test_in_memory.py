@@ -453,3 +453,26 @@ def test_data_of_other_forms_are_refused_by_what_they_are():
         RelationalGraph.from_data(Data(edge_index=edges, edge_type=torch.ones(1), num_nodes=2))
     with pytest.raises(UsageError, match=r"built for features \[N, 2\], got None"):
         encoder(None, edges)
+
+
+def test_triples_of_numbers_may_be_a_tensor(tmp_path):
+    table = torch.tensor([[i % 7, i % 2, (i * 3) % 11] for i in range(60)])
+    kept = []
+    for name, data in (("tensor", table), ("array", table.numpy())):
+        given_data(data, "query").write(tmp_path / f"{name}.npz")
+        kept.append(from_files(tmp_path / f"{name}.npz")[0])
+    assert kept[0].fingerprint == kept[1].fingerprint
+
+
+@pytest.mark.parametrize("kind", ["parameter", "bfloat16", "array", "csr"])
+def test_features_of_links_may_be_any_numbers(tmp_path, kind):
+    x = torch.arange(160.0).view(40, 4).bfloat16().float()
+    made = {
+        "parameter": lambda: torch.nn.Parameter(x),
+        "bfloat16": x.bfloat16,
+        "array": x.numpy,
+        "csr": x.to_sparse_csr,
+    }[kind]()
+    edges = torch.stack([torch.arange(39), torch.arange(1, 40)])
+    given_data(Data(x=made, edge_index=edges, num_nodes=40), "pair").write(tmp_path / "links.npz")
+    assert torch.equal(link_graph_from_files(tmp_path / "links.npz").x, x)
