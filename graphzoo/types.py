@@ -9,6 +9,7 @@ dimensions.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphzoo.errors import UsageError, check_choice, check_range, check_whole
@@ -47,6 +48,7 @@ class GraphSpec:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name != "is_multi_label" or not isinstance(value, bool):
+                object.__setattr__(self, field.name, value := plain_whole(value))
                 check_whole(at_least=0, **{f"GraphSpec.{field.name}": value})
 
     @classmethod
@@ -90,6 +92,11 @@ class GraphSpec:
                 f"unknown GraphSpec fields {sorted(unknown)}; this version knows {sorted(known)}"
             )
         return cls(**values)
+
+
+def plain_whole(value: Any) -> Any:
+    """A whole number of NumPy as an int; anything else as it is."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def refuse_kinds(data: Any) -> None:

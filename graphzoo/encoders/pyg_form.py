@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import LastResult
-from graphzoo.types import GraphSpec, refuse_kinds
+from graphzoo.types import GraphSpec, plain_whole, refuse_kinds
 
 T = TypeVar("T")
 _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
@@ -102,7 +102,7 @@ def _of_channels(
     settings = {key: value for key, value in settings.items() if key not in _POSITIONS}
     if "spec" in settings:
         raise UsageError(f"{name} takes a spec, or in_channels: give one of the two")
-    channels = given.get("in_channels")
+    channels = plain_whole(given.get("in_channels"))
     if isinstance(channels, bool) or not isinstance(channels, int):
         raise UsageError(
             f"{name} takes a GraphSpec, or {', '.join(_POSITIONS)}; got a {type(channels).__name__} first"
@@ -118,6 +118,7 @@ def _of_channels(
 
 
 def _count(out_channels: int | None) -> int | None:
+    out_channels = plain_whole(out_channels)
     if out_channels is not None:
         check_whole(at_least=1, out_channels=out_channels)
     return out_channels
@@ -133,7 +134,6 @@ def with_any_edges(
         finish: What becomes of the encoder and the method's result in the outermost call of an encoder with
             an output layer; None: nothing.
     """
-
     wanted = inspect.signature(method).parameters.get("edge_index")
     wants_edges = wanted is not None and wanted.annotation in (Tensor, "Tensor")
 

@@ -6,6 +6,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from helpers.node_cases import CASES, graph
@@ -81,6 +82,12 @@ def test_both_forms_make_the_same_encoder(name):
     assert mapped.shape == (30, 4) and built[-1].out_channels == 4
     assert torch.equal(mapped, built[-1].output(states))
     assert isinstance(built[-1], cls) and built[0].out_channels == states.shape[1]
+
+
+def test_numbers_of_numpy_are_numbers():
+    encoder = GALiT(np.int64(9), 8, np.int64(3))
+    assert encoder.spec == GraphSpec(np.int64(0), in_channels=9) and type(encoder.spec.in_channels) is int
+    assert encoder(*graph()).shape == (30, 3) and type(encoder.output.out_features) is int
 
 
 @pytest.mark.parametrize("name", CASES)
