@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from graphzoo.catalog.settings import value_of_word
 from graphzoo.catalog.tasks import TASKS, function_of, inference_task
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.compile_ahead import compiling_ahead
@@ -122,6 +123,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         weights = f"--model NAME, weights that graphzoo brings along ({', '.join(WEIGHTS)})"
         raise UsageError(f"give either RUN, a trained model, or {weights}")
     arguments.ckpt_path = run or arguments.model
+    arguments.data = _listed(arguments.data)
     if arguments.score is not None:
         for task in _TASKS.values():
             if "score" in task.options and getattr(arguments, task.options[0]) is not None:
@@ -168,6 +170,14 @@ def _kind_beside(checkpoint: Path) -> str | None:
         kind = described.get("kind") if isinstance(described, dict) else None
         return kind if kind in _TASKS else None
     return None
+
+
+def _listed(paths: list[str] | None) -> list[str] | None:
+    """Several files as words, or as `fit` takes them: one word "[FILE,FILE]"."""
+    if paths is None or len(paths) > 1 or Path(paths[0]).exists():
+        return paths
+    listed = value_of_word(paths[0])
+    return [str(path) for path in listed] if isinstance(listed, list) and listed else paths
 
 
 def _inputs(arguments: argparse.Namespace) -> list[Path]:

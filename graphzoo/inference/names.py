@@ -120,7 +120,8 @@ class NodeNames:
         text = str(name)
         # Python makes no number of thousands of digits.
         number = int(text) if text.isdecimal() and len(text) < 20 else self.num_nodes
-        return number if number < self.num_nodes else None
+        # 007 is no number of a node: the row of another name would be answered
+        return number if number < self.num_nodes and text == str(number) else None
 
     def explain(self, name: object) -> str:
         """The end of a message about a node that there is not."""

@@ -45,9 +45,11 @@ def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
         odd = [(run, value) for run, value in zip(runs, values, strict=True) if value != usual]
         if odd:
             run, value = odd[0]
+            remedy = f"Move {directory / run.folder} away; the same command then runs it again"
+            if what == "data":
+                remedy = f"If the data have changed, move {directory} away, or give another folder: --out NEW"
             raise UsageError(
-                f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n"
-                f"Move {directory / run.folder} away; the same command then runs it again"
+                f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n{remedy}"
             )
     return results
 

@@ -62,8 +62,12 @@ def locate(
         if (path := run / "checkpoints" / f"{name}.ckpt").is_file():
             return path, run_of(path)
     text = f"{run} holds no checkpoint: there is no {run / 'checkpoints' / names[0]}.ckpt"
-    if (run / "config.yaml").is_file():  # killed in its first epoch
-        untested = " --no-test" if read_header(run / "config.yaml").get("test") == "no" else ""
+    if (run / "config.yaml").is_file():
+        header = read_header(run / "config.yaml")
+        if header.get("model", "").startswith("heuristic."):
+            raise UsageError(f"{text}\nA heuristic keeps none; graphzoo.heuristics scores pairs in Python")
+        # killed in its first epoch
+        untested = " --no-test" if header.get("test") == "no" else ""
         again = f"graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
         text += f"\nStart again with its settings: {again}"
     raise UsageError(text)

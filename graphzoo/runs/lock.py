@@ -68,6 +68,14 @@ class RunLock:
                 descriptor, is_new = self._open()
             except FileNotFoundError:
                 continue  # the one before took its file along just now
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+                raise UsageError(
+                    f"{self._shown} cannot be written ({error.strerror})\n"
+                    f"Give another folder: {self._option} NEW; a run is resumed there with --ckpt_path "
+                    f"{self._shown}"
+                ) from error
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
                     continue  # the one before took its file along; what was locked is not a lock

@@ -291,6 +291,21 @@ class Task(LightningModule):
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse another split of `trained`, the `data` of a description."""
 
+    def warn_of_drawn(self, there: Mapping[str, Any], datamodule: Any) -> None:
+        """Say that own data of which a part was trained on may be tested on that part.
+
+        A draw depends on all of the data: with one line more it is another one. `there` is the split that
+        was trained on.
+        """
+        here = datamodule.describe_split()
+        drawn = all(str(split["name"]).startswith("random") for split in (there, here))
+        is_own = not getattr(datamodule, "is_named", True)
+        if drawn and is_own and here["fingerprint"] != there["fingerprint"]:
+            log.warning(
+                "other data than the model was trained on: where they are partly the same, the split drawn "
+                "here may test what was trained on. Give files of your own for training, validation and test"
+            )
+
     def on_validation_start(self) -> None:
         self._check_loaded()
 

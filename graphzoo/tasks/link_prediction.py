@@ -506,3 +506,4 @@ class LinkPrediction(Task):
                 f"the checkpoint was trained on split {split['name']} {split['index']} of these links; those "
                 f"of another split may be among its training links\nGive {remedy}"
             )
+        self.warn_of_drawn(split, datamodule)

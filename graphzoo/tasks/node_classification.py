@@ -356,6 +356,8 @@ class NodeClassification(Task):
                 f"{split['name']} {split['index']} may be among its training nodes\n"
                 f"Give --data.split {there['name']} --data.split_index {there['index']}"
             )
+        if not _is_graph_of(trained, datamodule):
+            self.warn_of_drawn(there, datamodule)
 
     def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):

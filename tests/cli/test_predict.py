@@ -223,6 +223,8 @@ def test_another_graph(inductive_run, tmp_path, capfd):
     arguments = ["--ckpt_path", str(inductive_run.path), "--queries", str(path), "--out", str(out)]
     assert predict_main([*arguments, "--data.path", str(facts)]) == 0
     assert read(out).query("known")["tail"].tolist() == ["kitty"]
+    listed = [*arguments, "--overwrite", "--data.path", f"[{facts}]"]  # as fit takes several files
+    assert predict_main(listed) == 0 and read(out).query("known")["tail"].tolist() == ["kitty"]
     assert predict_main([*arguments, "--overwrite", "--data.path", str(inductive_run.planets)]) == 2
     assert "entity 'tom'" in capfd.readouterr().err
 

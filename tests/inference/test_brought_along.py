@@ -217,7 +217,7 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
         trainer(tmp_path).validate(narrow, data, verbose=False)
 
 
-def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family, tmp_path):
+def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family, tmp_path, caplog):
     def knowformer(**start):
         return KGCompletion(
             lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
@@ -235,7 +235,14 @@ def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family
             getattr(trainer(tmp_path, max_epochs=1), step)(
                 again, KGDataModule(path=str(family), split_index=1)
             )
+    caplog.clear()
     trainer(tmp_path, max_epochs=1).fit(knowformer(start_from=str(tmp_path / "shared")), data)
+    assert "other data than the model was trained on" not in caplog.text
+    with (family / "train.tsv").open("a") as file:  # one fact more: another draw
+        file.write("ann1\tmother_of\tbob2\n")
+    again = knowformer(start_from=str(tmp_path / "shared"))
+    trainer(tmp_path, max_epochs=1).test(again, KGDataModule(path=str(family)), verbose=False)
+    assert "other data than the model was trained on" in caplog.text
 
 
 def test_exported_weights_are_trained_with_other_settings_of_their_encoder(family, tmp_path):

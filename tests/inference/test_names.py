@@ -1,5 +1,6 @@
 """Unknown names get useful neighbours, quickly enough for a large graph."""
 
+import numpy as np
 import pytest
 
 from graphzoo.errors import UsageError
@@ -96,3 +97,11 @@ def test_a_list_of_names_keeps_blanks_that_belong_to_a_name(tmp_path):
     path.write_text(" lead\nlead\nend \n plain \n")
     assert read_names(path, known) == [" lead", "lead", "end ", "plain"]
     assert read_names(path) == ["lead", "lead", "end", "plain"]
+
+
+def test_numbers_of_nodes_are_written_as_numbers_are():
+    names = NodeNames((), 9)
+    assert names.find([7, "3", np.int64(2)]).tolist() == [7, 3, 2]
+    for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", ""):
+        with pytest.raises(UsageError, match=r"the nodes are the numbers 0\.\.8"):
+            names.find(text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import locate, run_of
 
 
@@ -45,3 +46,9 @@ def test_a_file_outside_of_a_run_has_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert locate("fit", "some.ckpt") == (Path("some.ckpt"), None)
     assert run_of(Path("some.ckpt")) is None
+
+
+def test_a_heuristic_has_nothing_to_begin_again(tmp_path):
+    (tmp_path / "config.yaml").write_text("# model: heuristic.cn\nmodel: {}\n")
+    with pytest.raises(UsageError, match="A heuristic keeps none"):
+        locate("predict", str(tmp_path))

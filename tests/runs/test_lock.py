@@ -331,6 +331,16 @@ def test_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
     assert list((tmp_path / "run").iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_folder_that_cannot_be_written_names_the_way_on(tmp_path, monkeypatch, number):
+    def refused(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(UsageError, match=r"run cannot be written \(.*\)\nGive another folder: --run_dir NEW"):
+        RunLock(tmp_path / "run").take()
+
+
 @pytest.mark.slow
 @pytest.mark.fault("HOME cannot be written", "the run is the same; only caches are lost")
 def test_a_home_that_cannot_be_written(tiny_kg, tmp_path):
