@@ -119,6 +119,7 @@ class Task(LightningModule):
         self._begun: tuple[Mapping[str, Any], str] | None = None  # the weights it began with: what they say
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
         self._loaded_data: dict[str, Any] = {}
+        self._told_of_draw = False
         self._micro_batches = 1
         # samples of a micro-batch, where nobody gave them, and what gives back what was set for a fit
         self._fitting: int | None = None
@@ -300,7 +301,8 @@ class Task(LightningModule):
         here = datamodule.describe_split()
         drawn = all(str(split["name"]).startswith("random") for split in (there, here))
         is_own = not getattr(datamodule, "is_named", True)
-        if drawn and is_own and here["fingerprint"] != there["fingerprint"]:
+        if drawn and is_own and here["fingerprint"] != there["fingerprint"] and not self._told_of_draw:
+            self._told_of_draw = True
             log.warning(
                 "other data than the model was trained on: where they are partly the same, the split drawn "
                 "here may test what was trained on. Give files of your own for training, validation and test"
