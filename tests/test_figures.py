@@ -27,6 +27,7 @@ SOURCES = {
         "evaluation_neighbourhoods.csv",
         "second_graph.csv",
         "second_graph_trials.csv",
+        "chosen_on_test.csv",
         "reverse_weights.csv",
         "fine_tun*",
         "zero_shot.csv",

@@ -1,0 +1,99 @@
+"""Test MRR of every epoch: what choosing the epoch by the test triples, as some papers do, is worth.
+
+    graphzoo fit --model knowformer --data wn18rr-v1 --recipe wn18rr-v1-local --seed 0 --run_dir RUN \\
+        --trainer.callbacks+=ModelCheckpoint --trainer.callbacks.save_top_k=-1 \\
+        --trainer.callbacks.dirpath=RUN/checkpoints
+    python -m benchmarks.chosen_on_test RUN
+
+The run chose its own epoch by validation. Both choices go to results/chosen_on_test.csv, in place of an
+earlier line of the same data, recipe and seed.
+"""
+
+import argparse
+import contextlib
+import csv
+import io
+import re
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import RESULTS, machine
+from benchmarks.fine_tuning import Line, write
+from graphzoo.catalog.presets import read_header
+from graphzoo.catalog.settings import read_settings
+from graphzoo.system.json_file import read_json
+from graphzoo.training.start import run_here
+
+TABLE = RESULTS / "chosen_on_test.csv"
+COLUMNS = ("data", "recipe", "seed", "epochs", "by validation", "epoch", "by test", "best epoch",
+           "last epoch", "machine")  # fmt: skip
+
+
+def test_mrr(checkpoint: Path) -> float:
+    """Of one checkpoint, as `graphzoo test` finds it."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["test", "--ckpt_path", str(checkpoint), "--run_dir", f"{folder}/run", "--quiet"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = run_here(words)
+        if status:
+            raise SystemExit(f"graphzoo {' '.join(words)} ended with {status}")
+        return float(read_json(Path(folder, "run/results.json"))["metrics"]["test/mrr"])
+
+
+def checkpoints_of(run: Path) -> dict[int, Path]:
+    """The checkpoint after each epoch; epochs are counted from 1."""
+    found = {}
+    for path in (run / "checkpoints").glob("epoch=*.ckpt"):
+        if epoch := re.match(r"epoch=(\d+)", path.name):
+            found[int(epoch[1]) + 1] = path
+    if not found:
+        raise SystemExit(f"{run}/checkpoints has no epoch=*.ckpt: keep all with a ModelCheckpoint")
+    return dict(sorted(found.items()))
+
+
+def validated(run: Path) -> dict[int, float]:
+    """Validation MRR after each epoch."""
+    with (run / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if line["val/mrr"]]
+    return {int(line["epoch"]) + 1: float(line["val/mrr"]) for line in lines}
+
+
+def judge(run: Path) -> Line:
+    """The line of a run."""
+    settings = read_settings(run / "config.yaml")
+    tested = {epoch: test_mrr(path) for epoch, path in checkpoints_of(run).items()}
+    for epoch, value in tested.items():
+        print(run.name, epoch, f"{value:.4f}", flush=True)
+    by_validation = {epoch: value for epoch, value in validated(run).items() if epoch in tested}
+    chosen, best = max(by_validation, key=by_validation.__getitem__), max(tested, key=tested.__getitem__)
+    return {
+        "data": settings["data"]["init_args"]["name"],
+        "recipe": read_header(run / "config.yaml").get("recipe", "").rpartition("/")[2],
+        "seed": settings["seed_everything"],
+        "epochs": len(tested),
+        "by validation": f"{tested[chosen]:.4f}",
+        "epoch": chosen,
+        "by test": f"{tested[best]:.4f}",
+        "best epoch": best,
+        "last epoch": f"{tested[max(tested)]:.4f}",
+        "machine": machine(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("runs", type=Path, nargs="+", help="their folders")
+    for run in parser.parse_args().runs:
+        line = judge(run)
+        print(line)
+        kept = []
+        if TABLE.is_file():
+            with TABLE.open(newline="", encoding="utf-8") as file:
+                kept = [dict(old) for old in csv.DictReader(file)]
+        same = [str(line[name]) for name in ("data", "recipe", "seed")]
+        kept = [old for old in kept if [old[name] for name in ("data", "recipe", "seed")] != same]
+        write(TABLE, COLUMNS, [*kept, line])
+
+
+if __name__ == "__main__":
+    main()
