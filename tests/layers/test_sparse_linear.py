@@ -84,7 +84,7 @@ def test_copies_and_pickles():
 
 
 def test_a_gradient_for_sparse_input_is_refused():
-    with pytest.raises(ValueError, match="gets no gradient"):
+    with pytest.raises(ValueError, match="get no gradient"):
         SparseLinear(30, 5)(bag_of_words().to_sparse_csr().requires_grad_())
 
 
