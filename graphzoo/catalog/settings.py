@@ -138,7 +138,7 @@ def value_of_word(word: str) -> Any:
     """
     try:
         return yaml.safe_load(word)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # also for a date that there is not: 2024-02-30
         return word
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from graphzoo.catalog.settings import value_of_word
@@ -174,10 +174,14 @@ def _kind_beside(checkpoint: Path) -> str | None:
 
 def _listed(paths: list[str] | None) -> list[str] | None:
     """Several files as words, or as `fit` takes them: one word "[FILE,FILE]"."""
-    if paths is None or len(paths) > 1 or Path(paths[0]).exists():
+    if paths is None or len(paths) > 1 or not (paths[0].startswith("[") and paths[0].endswith("]")):
         return paths
+    with suppress(OSError):  # a list may be too long for a name
+        if Path(paths[0]).exists():
+            return paths
     listed = value_of_word(paths[0])
-    return [str(path) for path in listed] if isinstance(listed, list) and listed else paths
+    are_names = isinstance(listed, list) and listed and all(isinstance(path, str) for path in listed)
+    return listed if are_names else paths
 
 
 def _inputs(arguments: argparse.Namespace) -> list[Path]:
