@@ -10,34 +10,18 @@ earlier line of the same data, recipe and seed.
 """
 
 import argparse
-import contextlib
 import csv
-import io
 import re
-import tempfile
 from pathlib import Path
 
 from benchmarks.common import RESULTS, machine
-from benchmarks.fine_tuning import Line, write
+from benchmarks.fine_tuning import Line, metric_of, others, write
 from graphzoo.catalog.presets import read_header
 from graphzoo.catalog.settings import read_settings
-from graphzoo.system.json_file import read_json
-from graphzoo.training.start import run_here
 
 TABLE = RESULTS / "chosen_on_test.csv"
 COLUMNS = ("data", "recipe", "seed", "epochs", "by validation", "epoch", "by test", "best epoch",
            "last epoch", "machine")  # fmt: skip
-
-
-def test_mrr(checkpoint: Path) -> float:
-    """Of one checkpoint, as `graphzoo test` finds it."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["test", "--ckpt_path", str(checkpoint), "--run_dir", f"{folder}/run", "--quiet"]
-        with contextlib.redirect_stdout(io.StringIO()):
-            status = run_here(words)
-        if status:
-            raise SystemExit(f"graphzoo {' '.join(words)} ended with {status}")
-        return float(read_json(Path(folder, "run/results.json"))["metrics"]["test/mrr"])
 
 
 def checkpoints_of(run: Path) -> dict[int, Path]:
@@ -61,7 +45,10 @@ def validated(run: Path) -> dict[int, float]:
 def judge(run: Path) -> Line:
     """The line of a run."""
     settings = read_settings(run / "config.yaml")
-    tested = {epoch: test_mrr(path) for epoch, path in checkpoints_of(run).items()}
+    tested = {
+        epoch: metric_of(["test", "--ckpt_path", str(path)], "test/mrr")
+        for epoch, path in checkpoints_of(run).items()
+    }
     for epoch, value in tested.items():
         print(run.name, epoch, f"{value:.4f}", flush=True)
     by_validation = {epoch: value for epoch, value in validated(run).items() if epoch in tested}
@@ -86,13 +73,8 @@ def main() -> None:
     for run in parser.parse_args().runs:
         line = judge(run)
         print(line)
-        kept = []
-        if TABLE.is_file():
-            with TABLE.open(newline="", encoding="utf-8") as file:
-                kept = [dict(old) for old in csv.DictReader(file)]
-        same = [str(line[name]) for name in ("data", "recipe", "seed")]
-        kept = [old for old in kept if [old[name] for name in ("data", "recipe", "seed")] != same]
-        write(TABLE, COLUMNS, [*kept, line])
+        same = {name: str(line[name]) for name in ("data", "recipe", "seed")}
+        write(TABLE, COLUMNS, [*others(TABLE, **same), line])
 
 
 if __name__ == "__main__":

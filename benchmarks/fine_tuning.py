@@ -15,7 +15,10 @@ from results/zero_shot.csv.
 """
 
 import argparse
+import contextlib
 import csv
+import io
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +27,7 @@ from benchmarks.common import RESULTS, machine
 from benchmarks.neighbourhood_curves import read_curve
 from benchmarks.training_curves import FIGURES
 from graphzoo.system.json_file import read_json
+from graphzoo.training.start import run_here
 
 MARKS = (0, 1, 5, 10, 30)
 TABLE = RESULTS / "fine_tuning.csv"
@@ -83,12 +87,23 @@ def scores(data: str, tuned: Path, scratch: Path | None) -> Line:
     return dict(zip(SCORE_COLUMNS, values, strict=True))
 
 
-def others(path: Path, data: str) -> list[Line]:
-    """The lines of a file that are of other data sets."""
+def others(path: Path, **same: str) -> list[Line]:
+    """The lines of a file that differ in one of these columns, such as `data`."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:
-        return [dict(row) for row in csv.DictReader(file) if row["data"] != data]
+        return [dict(row) for row in csv.DictReader(file) if any(row[name] != same[name] for name in same)]
+
+
+def metric_of(words: list[str], name: str) -> float:
+    """A metric of `graphzoo WORDS`, run in a folder that goes again."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*words, "--run_dir", f"{folder}/run", "--quiet"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            status = run_here(words)
+        if status:
+            raise SystemExit(f"graphzoo {' '.join(words)} ended with {status}")
+        return float(read_json(Path(folder, "run/results.json"))["metrics"][name])
 
 
 def write(path: Path, columns: tuple[str, ...], lines: list[Line]) -> None:
@@ -150,9 +165,10 @@ def main() -> None:
     lines = [start, *lines_of(args.data, "tuned", args.tuned)]
     if (curve := args.curve or args.scratch) is not None:
         lines += lines_of(args.data, "scratch", curve)
-    curves = [*others(TABLE, args.data), *lines]
+    curves = [*others(TABLE, data=args.data), *lines]
     write(TABLE, COLUMNS, curves)
-    write(SCORES, SCORE_COLUMNS, [*others(SCORES, args.data), scores(args.data, args.tuned, args.scratch)])
+    tuned = scores(args.data, args.tuned, args.scratch)
+    write(SCORES, SCORE_COLUMNS, [*others(SCORES, data=args.data), tuned])
     draw(curves)
 
 

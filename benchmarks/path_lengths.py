@@ -139,7 +139,7 @@ def main() -> None:
     if arguments.triples < 1 or not all(0 <= share < 1 for share in dropped):
         parser.error("--triples is at least 1, and each of --dropped a share from 0 to below 1")
     new = list(measure(model, arguments.triples, dropped))
-    lines = [*others(TABLE, model.graph.name), *new]
+    lines = [*others(TABLE, data=model.graph.name), *new]
     write(TABLE, COLUMNS, lines)
     draw(lines)
 

@@ -9,18 +9,13 @@ Writes results/second_graph.csv, in place of earlier lines of the same data.
 """
 
 import argparse
-import contextlib
-import io
-import tempfile
 from pathlib import Path
 
 from benchmarks.common import RESULTS, machine
-from benchmarks.fine_tuning import Line, others, write
+from benchmarks.fine_tuning import Line, metric_of, others, write
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError
 from graphzoo.runs.series import whole_numbers
-from graphzoo.system.json_file import read_json
-from graphzoo.training.start import run_here
 
 TABLE = RESULTS / "second_graph.csv"
 COLUMNS = ("data", "seed", "entities", "first graph", "second graph", "machine")
@@ -29,15 +24,9 @@ COLUMNS = ("data", "seed", "entities", "first graph", "second graph", "machine")
 def validation_mrr(run: Path, size: int, graph: str) -> float:
     """Of the run's best checkpoint, among so many entities; 0 takes all."""
     near = [f"--data.eval_neighbourhood={size}"] if size else ["--data.protocol=whole_graph"]
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["validate", "--ckpt_path", str(run), *near, f"--data.validate_on={graph}"]
-        most = 250 if graph == "training" else 10**9
-        words += [f"--data.max_valid_triples={most}", "--run_dir", f"{folder}/run", "--quiet"]
-        with contextlib.redirect_stdout(io.StringIO()):
-            status = run_here(words)
-        if status:
-            raise SystemExit(f"graphzoo {' '.join(words)} ended with {status}")
-        return float(read_json(Path(folder, "run/results.json"))["metrics"]["val/mrr"])
+    words = ["validate", "--ckpt_path", str(run), *near, f"--data.validate_on={graph}"]
+    most = 250 if graph == "training" else 10**9
+    return metric_of([*words, f"--data.max_valid_triples={most}"], "val/mrr")
 
 
 def main() -> None:
@@ -57,7 +46,7 @@ def main() -> None:
                    for place, graph in (("first", "training"), ("second", "inference"))}  # fmt: skip
         lines.append({"data": name, "seed": seed, "entities": size, **figures, "machine": machine()})
         print(size, figures)
-    write(TABLE, COLUMNS, [*others(TABLE, name), *lines])
+    write(TABLE, COLUMNS, [*others(TABLE, data=name), *lines])
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def _run_once(folder: Path, run: Run, command: str, options: list[str], *, toget
 
 def _move_away(folder: Path) -> None:
     """Give a run that was stopped another name; one that another process writes is refused."""
-    lock = RunLock(folder)
+    lock = RunLock(folder, "--out")
     lock.take()
     try:
         number = 1

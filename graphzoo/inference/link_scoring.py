@@ -17,9 +17,9 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError, check_range
 from graphzoo.inference.names import NodeNames
+from graphzoo.inference.of_weights import OfWeights
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.layers.noise import in_evaluation
-from graphzoo.ops.last_result import LastResult
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
@@ -81,7 +81,7 @@ class LinkPlace:
             **{name: settings.get(name) for name in _NEAR},  # older checkpoints know of none
         )
         self._data.batching = task.batching
-        self._encoded: LastResult[Tensor] = LastResult()
+        self._encoded: OfWeights[Tensor] = OfWeights()
         units = "nodes" if task.batching == "sources" else "pairs"
         self._halves = Halves("scoring", units, "Take another --device, or a model with less channels")
 
@@ -160,7 +160,7 @@ class LinkPlace:
     @property
     def _states(self) -> Tensor:
         """States of all nodes, [N, D], computed anew when the weights have changed."""
-        return self._encoded.get(tuple(self._task.state_dict(keep_vars=True).values()), self._encode)
+        return self._encoded.get(self._task, self._encode)
 
     def _encode(self) -> Tensor:
         encoder, data = self._task.encoder, self._data

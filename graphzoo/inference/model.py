@@ -24,6 +24,7 @@ from graphzoo.inference.queries import encode_facts, read_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
 from graphzoo.inference.sources import refuse_others
 from graphzoo.inference.trained import TrainedModel, table_parts
+from graphzoo.layers.noise import in_evaluation
 from graphzoo.tasks import KGCompletion
 
 
@@ -274,7 +275,9 @@ class KGModel(TrainedModel):
             check_choice("direction", direction, ("tail", "head"))
         for (head, relation, tail), direction in zip(triples.t().tolist(), asked, strict=True):
             ids = (head, relation, tail)
-            yield explain_fact(self.task, place, ids, direction, k=k, max_length=max_length)
+            with in_evaluation(self.task):
+                found = explain_fact(self.task, place, ids, direction, k=k, max_length=max_length)
+            yield found
 
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
         if graph is None:

@@ -16,10 +16,10 @@ from graphzoo.datasets import NodeGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames
+from graphzoo.inference.of_weights import OfWeights
 from graphzoo.inference.sources import NodeGraphSource, load_node_source, refuse_others, stored_node_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.layers.noise import in_evaluation
-from graphzoo.ops.last_result import LastResult
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks import NodeClassification
 from graphzoo.tasks.prepared_graph import PreparedGraph
@@ -178,12 +178,12 @@ class _Place:
         self.names = NodeNames(graph.node_names, graph.num_nodes)
         self._task = model.task
         self._x = model.transform(graph.x, graph.feature_names)
-        self._outputs: LastResult[_Outputs] = LastResult()
+        self._outputs: OfWeights[_Outputs] = OfWeights()
 
     @property
     def outputs(self) -> _Outputs:
         """Computed once, and anew when the weights have changed."""
-        return self._outputs.get(tuple(self._task.state_dict(keep_vars=True).values()), self._encode)
+        return self._outputs.get(self._task, self._encode)
 
     def _encode(self) -> _Outputs:
         task = self._task

@@ -71,11 +71,11 @@ class RunLock:
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
-                raise UsageError(
-                    f"{self._shown} cannot be written ({error.strerror})\n"
-                    f"Give another folder: {self._option} NEW; a run is resumed there with --ckpt_path "
-                    f"{self._shown}"
-                ) from error
+                remedy = f"Give another folder: {self._option} NEW"
+                if self._option == "--run_dir":
+                    remedy += f"; a run is resumed there with --ckpt_path {self._shown}"
+                told = f"{self._shown / LOCK} cannot be written ({error.strerror})"
+                raise UsageError(f"{told}\n{remedy}") from error
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
                     continue  # the one before took its file along; what was locked is not a lock
@@ -103,8 +103,8 @@ class RunLock:
             return True
         try:
             self.take()
-        except UsageError:
-            return True
+        except UsageError as error:
+            return not isinstance(error.__cause__, OSError)  # what nobody here can write
         self.release()
         return False
 

@@ -119,7 +119,7 @@ class Task(LightningModule):
         self._begun: tuple[Mapping[str, Any], str] | None = None  # the weights it began with: what they say
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
         self._loaded_data: dict[str, Any] = {}
-        self._told_of_draw = False
+        self._told_of_draw: set[str] = set()  # fingerprints of splits
         self._micro_batches = 1
         # samples of a micro-batch, where nobody gave them, and what gives back what was set for a fit
         self._fitting: int | None = None
@@ -292,17 +292,15 @@ class Task(LightningModule):
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse another split of `trained`, the `data` of a description."""
 
-    def warn_of_drawn(self, there: Mapping[str, Any], datamodule: Any) -> None:
-        """Say that own data of which a part was trained on may be tested on that part.
+    def warn_of_drawn(self, datamodule: Any) -> None:
+        """Say that own data, not those of the training, may be tested on a part that was trained on.
 
-        A draw depends on all of the data: with one line more it is another one. `there` is the split that
-        was trained on.
+        A draw depends on all of the data: with one line more it is another one.
         """
         here = datamodule.describe_split()
-        drawn = all(str(split["name"]).startswith("random") for split in (there, here))
-        is_own = not getattr(datamodule, "is_named", True)
-        if drawn and is_own and here["fingerprint"] != there["fingerprint"] and not self._told_of_draw:
-            self._told_of_draw = True
+        is_drawn = here["name"].startswith("random") and not getattr(datamodule, "is_named", True)
+        if is_drawn and here["fingerprint"] not in self._told_of_draw:
+            self._told_of_draw.add(here["fingerprint"])
             log.warning(
                 "other data than the model was trained on: where they are partly the same, the split drawn "
                 "here may test what was trained on. Give files of your own for training, validation and test"

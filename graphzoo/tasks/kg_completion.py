@@ -628,7 +628,8 @@ class KGCompletion(Task):
                 f"{here['name']}): those that are tested may be among its training triples\nGive "
                 + (f"--data.split_index {there['index']}" if is_drawn else "the files that it was trained on")
             )
-        self.warn_of_drawn(there, datamodule)
+        if here["fingerprint"] != there["fingerprint"]:
+            self.warn_of_drawn(datamodule)
 
 
 def _mean_figures(of_graphs: dict[str, dict[str, Tensor] | None]) -> dict[str, Tensor]:

@@ -506,4 +506,5 @@ class LinkPrediction(Task):
                 f"the checkpoint was trained on split {split['name']} {split['index']} of these links; those "
                 f"of another split may be among its training links\nGive {remedy}"
             )
-        self.warn_of_drawn(split, datamodule)
+        if here["fingerprint"] != split["fingerprint"]:
+            self.warn_of_drawn(datamodule)

@@ -350,14 +350,14 @@ class NodeClassification(Task):
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse another split of the graph that the model was trained on."""
         split, there = datamodule.describe_split(), trained["split"]
-        if _is_graph_of(trained, datamodule) and split["fingerprint"] != there["fingerprint"]:
+        if not _is_graph_of(trained, datamodule):  # the same positions may be other nodes
+            self.warn_of_drawn(datamodule)
+        elif split["fingerprint"] != there["fingerprint"]:
             raise UsageError(
                 f"the checkpoint was trained on split {there['name']} {there['index']}; nodes of "
                 f"{split['name']} {split['index']} may be among its training nodes\n"
                 f"Give --data.split {there['name']} --data.split_index {there['index']}"
             )
-        if not _is_graph_of(trained, datamodule):
-            self.warn_of_drawn(there, datamodule)
 
     def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):

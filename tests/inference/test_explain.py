@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+import graphzoo
 from graphzoo.datasets import from_triples
 from graphzoo.encoders import KnowFormer
 from graphzoo.encoders import knowformer as knowformer_module
@@ -169,6 +170,16 @@ def test_a_fact_by_names(umls):
     assert str(found).startswith(f"{direct}  (score ") and "known, and hidden" in str(found)
     shown = dataclasses.replace(found, head="<b>")._repr_html_()
     assert shown.count("<tr") == 1 + 9 and "&lt;b&gt;" in shown and "<b>" not in shown
+
+
+def test_the_noise_of_training_is_off(umls_run):
+    model = graphzoo.load(umls_run.path)
+    fact = "steroid", "interacts_with", "enzyme"
+    expected = model.explain(*fact, k=2)
+    model.task.train()
+    found = model.explain(*fact, k=2)
+    assert model.task.training and found.score == expected.score
+    pd.testing.assert_frame_equal(found.to_table(), expected.to_table())
 
 
 def test_names_that_are_numbers_may_be_given_as_such(umls):

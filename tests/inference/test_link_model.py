@@ -307,6 +307,21 @@ def test_changed_weights_give_other_scores_and_noise_is_off_in_training_mode(loa
     assert model.score([(3, 4), (5, 6)])["score"].tolist() == [0.0, 0.0]
 
 
+def test_weights_of_inference_mode_encode_a_graph_once_and_others_anew(link_runs, monkeypatch):
+    with torch.inference_mode():
+        model = graphzoo.load(link_runs["galit"].path)
+    calls = []
+    encoder = type(model.task.encoder)
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda self, *a, **k: calls.append(1) or forward(self, *a, **k))
+    before = model.score([(3, 4)], batch_size=1)["score"].item()
+    model.score([(3, 4), (5, 6), (7, 8)], batch_size=1)
+    assert len(calls) == 1
+    halves = {name: weight / 2 for name, weight in model.task.encoder.state_dict().items()}
+    model.task.encoder.load_state_dict(halves, assign=True)
+    assert model.score([(3, 4)])["score"].item() != before and len(calls) == 2
+
+
 def test_partners_where_numbers_are_float64_by_default(load):
     model = load("pencil")
     before = model.predict(1)

@@ -442,9 +442,8 @@ def test_changed_weights_give_other_answers_and_noise_is_off_in_training_mode(mo
     model.task.train()
     pd.testing.assert_frame_equal(model.predict(), before)
     assert model.task.training
-    with torch.no_grad():
-        for weight in model.task.parameters():
-            weight.zero_()
+    for weight in model.task.parameters():
+        weight.data = torch.zeros_like(weight)
     after = model.predict(embeddings=True)
     assert after["probability"].nunique() == 1 and not after["state_0"].any()
 

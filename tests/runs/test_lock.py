@@ -337,8 +337,11 @@ def test_a_folder_that_cannot_be_written_names_the_way_on(tmp_path, monkeypatch,
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(UsageError, match=r"run cannot be written \(.*\)\nGive another folder: --run_dir NEW"):
+    with pytest.raises(UsageError, match=r"cannot be written \(.*\)\nGive another folder: --run_dir NEW; a"):
         RunLock(tmp_path / "run").take()
+    with pytest.raises(UsageError, match=r"Give another folder: --out NEW$"):
+        RunLock(tmp_path / "run", "--out").take()
+    assert not RunLock(tmp_path / "run").is_held()
 
 
 @pytest.mark.slow

@@ -160,7 +160,7 @@ def test_a_hits_at_k_of_ones_own_selects_the_checkpoint():
     assert 0 <= trainer.callback_metrics["val/hits@7"] <= 1
 
 
-def test_another_split_of_the_same_own_links_is_refused(tmp_path):
+def test_another_split_of_the_same_own_links_is_refused(tmp_path, caplog):
     graph = make_link_graph()
     links = torch.cat([graph.train, graph.valid.positive, graph.test.positive])
     path = tmp_path / "links.csv"
@@ -175,6 +175,13 @@ def test_another_split_of_the_same_own_links_is_refused(tmp_path):
     Trainer(**QUIET).test(again, datamodule=first, **arguments)
     with pytest.raises(UsageError, match="may be among its training links\\nGive --data.split_index 0"):
         Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=second, **arguments)
+    caplog.clear()
+    Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=first, **arguments)
+    assert "other data than the model was trained on" not in caplog.text
+    (tmp_path / "more.csv").write_text(path.read_text() + "0,new\n")  # one link more: another draw
+    more = LinkDataModule(path=str(tmp_path / "more.csv"), batch_size=64)
+    Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=more, **arguments)
+    assert caplog.text.count("other data than the model was trained on") == 1
     # no split_index gives what files of another split hold, or the same with other features
     for part, pairs in zip(("train", "valid", "test"), links.split([len(links) - 40, 20, 20]), strict=True):
         (tmp_path / f"{part}.csv").write_text("".join(f"{u},{v}\n" for u, v in pairs.tolist()))

@@ -11,6 +11,7 @@ from helpers.node_graphs import small_parts, yes_no_labels
 from helpers.trainers import QUIET
 from lightning.pytorch import Callback, Trainer, seed_everything
 from torch.nn import functional as F
+from torch_geometric.data import Data
 
 from graphzoo.callbacks import BestCheckpoint
 from graphzoo.callbacks import checkpoint as checkpoint_module
@@ -135,6 +136,23 @@ def test_other_neighbours_are_no_way_to_judge_training_nodes(index):
         return
     with pytest.raises(UsageError, match="may be among its training nodes"):
         task.on_test_start()
+
+
+def test_own_nodes_in_another_order_are_split_anew_and_that_is_told(caplog):
+    x, y = torch.randn(60, 4), torch.arange(60) % 3
+    edge_index = torch.randint(60, (2, 150))
+    order = torch.randperm(60)
+    given = Data(x=x, y=y, edge_index=edge_index)
+    shuffled = Data(x=x[order], y=y[order], edge_index=order.argsort()[edge_index])
+    modules = [NodeDataModule(data=data, split="random-50-25-25") for data in (given, given, shuffled)]
+    for module in modules:
+        module.setup()
+    task = build(modules[0])
+    task._loaded_data = {key: task.describe()[key] for key in ("classes", "features", "data")}
+    for module, told in zip([*modules[1:], modules[-1]], (0, 1, 1), strict=True):
+        task._trainer = SimpleNamespace(datamodule=module, state=SimpleNamespace(fn="test"))
+        task.on_test_start()
+        assert caplog.text.count("other data than the model was trained on") == told
 
 
 def test_yes_no_loss_looks_at_known_labels_only(small):

@@ -1,0 +1,24 @@
+"""The mean of several runs, and which runs have none."""
+
+import json
+
+import pytest
+
+from graphzoo.errors import UsageError
+from graphzoo.runs.average import read_results
+from graphzoo.runs.series import runs_of
+
+
+@pytest.mark.parametrize(
+    ("what", "remedy"),
+    [("config_hash", "Move .*seed-1 away"), ("data_fingerprint", "give another folder: --out")],
+)
+def test_runs_that_are_not_alike_have_no_mean_and_the_remedy_helps(tmp_path, what, remedy):
+    for seed in (0, 1):
+        (tmp_path / f"seed-{seed}").mkdir()
+        result = {"metrics": {"test/mrr": 0.5}, "config_hash": "a", "data_fingerprint": "b"}
+        result |= {what: f"of {seed}"}
+        (tmp_path / f"seed-{seed}" / "results.json").write_text(json.dumps(result))
+    with pytest.raises(UsageError, match=f"(?s)seed 1 has other .*: no mean.*{remedy}"):
+        read_results(tmp_path, runs_of("0,1", ""))
+    assert len(read_results(tmp_path, runs_of("0", ""))) == 1
