@@ -205,9 +205,14 @@ class KGDataModule(GraphDataModule):
             load_knowledge_graph(name, root=self.root, download=self.download)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graphs, once; the `stage` says whether there has to be something to validate on."""
+        """Load the graphs, once; the `stage` says what there have to be triples for."""
         if self._graphs is None:
             self._graphs = self._leave_out(self._load(self._fetches), self._fetches)
+        if (split := {"validate": "valid", "test": "test"}.get(stage or "")) and not len(self.triples(split)):
+            raise UsageError(
+                f"{self._graph_of(split).name} has no {split} triples: there is nothing to evaluate\n"
+                f"Give data with {split} triples; predict needs none"
+            )
         if self.validate_on == "inference" and stage in (None, "fit", "validate"):
             _check_validated(*self._graphs)
         self._check_processes()

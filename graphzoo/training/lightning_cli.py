@@ -319,6 +319,10 @@ class GraphzooCLI(LightningCLI):
         self._write()  # a resumed run that had come to its end has not trained
         if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests or self.plan.dry_run:
             return
+        if not getattr(self.datamodule, "num_tested", True):
+            if self.trainer.is_global_zero:
+                tell("the data have nothing to test on, so the model was trained and not tested\n")
+            return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
         files = [self.run_dir / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         chosen = next((path for path in files if path.is_file()), None)

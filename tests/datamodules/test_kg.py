@@ -401,6 +401,8 @@ def test_empty_test_split_is_said(tmp_path, caplog):
     dm = module([str(tmp_path / "g"), str(second)])
     assert list(dm.test_dataloader()) == []
     assert "test split is empty" in caplog.text
+    with pytest.raises(UsageError, match="^h has no test triples"):
+        dm.setup("test")
 
 
 def test_a_data_set_can_be_left_out(tmp_path, monkeypatch):

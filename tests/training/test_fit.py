@@ -279,3 +279,13 @@ def test_no_test_leaves_the_test_split_alone(folder):
     model = graphzoo.fit("galit", labelled_data(), no_test=True, **QUICK)
     assert model.metrics == {} and len(model.predict()) == 60
     assert not (model.run_dir / "results.json").exists()
+
+
+def test_data_without_a_test_split_are_trained_on_and_that_is_told(folder, capsys):
+    parts = {"train": TRIPLES[:30], "valid": TRIPLES[30:], "test": []}
+    model = graphzoo.fit("knowformer", parts, **(KNOWFORMER | {"quiet": False}))
+    assert "nothing to test on" in capsys.readouterr().err
+    assert model.metrics == {} and not (model.run_dir / "results.json").exists()
+    assert main(["test", "--ckpt_path", str(model.run_dir), "--run_dir", "tested"]) == 2
+    assert "kg has no test triples: there is nothing to evaluate" in capsys.readouterr().err
+    assert not (folder / "tested").exists()
