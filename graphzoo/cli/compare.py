@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.presets import list_presets
+from graphzoo.catalog.classes import find_plugin
+from graphzoo.catalog.presets import Preset, list_presets
 from graphzoo.catalog.settings import flatten, word_of, words_of
-from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, function_of
+from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
 from graphzoo.cli.row import data_paths
@@ -57,7 +58,8 @@ def compare_parser() -> Parser:
     add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
     time_of_all = "time for all trials together (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
-    add("--models", default="", metavar="A,B", help="only these; with `;` between names that have a comma")
+    only = "only these, your own too; with `;` between names that have a comma"
+    add("--models", default="", metavar="A,B", help=only)
     add("--in-process", action="store_true", help="run all in one process: faster for short runs")
     add("--no-test", action="store_true", help="skip the test")
     add("--out", type=Path, metavar="DIR", help="folder of runs, table and picture")
@@ -148,7 +150,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     refuse_options(rest, "compare", splits=False)
     preset = find_data(wanted.data)
     with contextlib.ExitStack() as held:
-        comparison, told, facts = _open(wanted, preset.header.get("task", ""), rest, held)
+        comparison, told, facts = _open(wanted, preset, rest, held)
         return _compare(wanted, comparison, told, facts, TASKS[preset.header["task"]])
 
 
@@ -187,16 +189,17 @@ def _stopped(status: int) -> tuple[int, dict[str, Any]]:
 
 
 def _open(
-    wanted: argparse.Namespace, task: str, rest: list[str], held: contextlib.ExitStack
+    wanted: argparse.Namespace, preset: Preset, rest: list[str], held: contextlib.ExitStack
 ) -> tuple[Comparison, str, list[Fact]]:
     """The comparison in its folder, whose lock is held, and what the graph's facts are and say."""
     from graphzoo.search.compare import Comparison, command_of
     from graphzoo.search.facts import fingerprints, load_data
 
+    task = preset.header.get("task", "")
     row = TASKS.get(task)
     if row is None or not row.compared:
         raise UsageError(f"{wanted.data} is no data to compare models on: its task is {task or 'unknown'}")
-    models = _models(wanted.models, row.compared)
+    models = _models(wanted.models, row.compared, preset)
     data = ["--data", wanted.data, *one_device(rest)]
     # a model that is trained, whose configuration has the data's settings
     first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
@@ -237,17 +240,25 @@ def _protocol(model: str, data: list[str]) -> list[str]:
     return words_of({name: settings[name] for name in _PROTOCOL if name in settings})
 
 
-def _models(given: str, known: tuple[str, ...]) -> list[str]:
+def _models(given: str, known: tuple[str, ...], data: Preset) -> list[str]:
     split = given.split(";" if ";" in given or given in known else ",")
     names = [name.strip() for name in split if name.strip()]
-    for name in names:
-        if name not in known:
-            if name in [preset.name for preset in list_presets("model")]:
-                by_itself = f"graphzoo fit --model {name} trains it by itself, where it can be used"
-                raise UsageError(f"compare tries {'; '.join(known)} on these data, not {name}\n{by_itself}")
-            hint = suggestion(name, known) or f"Models: {'; '.join(known)}"
-            raise UsageError(f"compare has no model {name!r} for these data\n{hint}")
-    return [name for name in known if name in names] if names else [*known]
+    others = [_other(name, known, data) for name in names if name not in known]
+    return [*(name for name in known if name in names), *dict.fromkeys(others)] if names else [*known]
+
+
+def _other(name: str, known: tuple[str, ...], data: Preset) -> str:
+    """A model that is tried when asked for: another preset, the user's own too, or a plug-in."""
+    if (plugin := find_plugin(name)) is not None:
+        return plugin.name
+    preset = next((each for each in list_presets("model") if each.name == name), None)
+    if preset is None:
+        hint = suggestion(name, known) or f"Models: {'; '.join(known)}"
+        raise UsageError(f"compare has no model {name!r} for these data\n{hint}")
+    check_task(data, preset)
+    if name in WEIGHTS:
+        raise UsageError(f"the weights of {name} are for other data\nModels: {'; '.join(known)}")
+    return name
 
 
 def _announce(passed: Callable[..., None], what: str, left: float) -> None:
