@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -182,11 +182,15 @@ def check_task(data: Preset, model: Preset) -> None:
     kind = model.header.get("kind", "")
     if task is None or not kind or kind in task.accepts:
         return
-    fitting = [preset.name for preset in list_presets("model") if preset.header.get("kind") in task.accepts]
     raise UsageError(
         f"model {model.name} (a {kind} encoder) cannot be used on {data.name}, whose task is "
-        f"{data.header['task']}: {task.reason}\nModels for it: {', '.join(fitting)}"
+        f"{data.header['task']}: {task.reason}\nModels for it: {', '.join(models_with(task.accepts))}"
     )
+
+
+def models_with(kinds: Collection[str]) -> list[str]:
+    """The models whose encoder is of one of these kinds."""
+    return [preset.name for preset in list_presets("model") if preset.header.get("kind") in kinds]
 
 
 def model_names() -> list[str]:

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from graphzoo.catalog.classes import arguments_of, class_path
-from graphzoo.catalog.tasks import check_same_task, task_of
+from graphzoo.catalog.tasks import check_same_task, models_with, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
     build_bounded,
@@ -156,8 +156,7 @@ class Task(LightningModule):
         """Make encoder and decoder for a training graph with these facts.
 
         Raises:
-            ValueError: if there is no factory.
-            TypeError: if the encoder is of a kind that the task cannot use.
+            UsageError: if there is no factory, or the encoder is of a kind that the task cannot use.
         """
         if self._factory is None:
             raise UsageError(
@@ -167,7 +166,11 @@ class Task(LightningModule):
         encoder = self._factory(spec)
         if not isinstance(encoder, self.accepts):
             kinds = " or ".join(kind.__name__ for kind in self.accepts)
-            raise TypeError(f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is not one")
+            told = f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is not one"
+            row = task_of(self)
+            raise UsageError(
+                f"{told}\nModels with one: {', '.join(models_with(row.accepts))}" if row else told
+            )
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
 

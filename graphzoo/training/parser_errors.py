@@ -16,6 +16,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from graphzoo.catalog.classes import arguments_of
 from graphzoo.catalog.settings import merge, read_settings, value_of_word
+from graphzoo.catalog.tasks import models_with
 from graphzoo.errors import UsageError, nearest, suggestion
 from graphzoo.training.options import GROUPS, config_files, value_of
 from graphzoo.training.settings import follow_seed
@@ -27,6 +28,7 @@ _NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # what a parser takes for a value, dash
 _JOINED = re.compile(r"[{,]\s*\w+:\w")
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
+_SUBCLASS = re.compile(r"'([\w.]+)' to be a subclass of (?:<class ')?(?:\w+\.)*(\w+)")
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
 _BY_NAME = {
     "callbacks": "lightning.pytorch.callbacks",
@@ -132,6 +134,8 @@ def explain(
         return problem
     if not option.startswith("-") and (problem := _wrong_class(option, command_line)):
         return problem
+    if problem := _other_encoder(option, value, "\n".join(texts)):
+        return place + problem
     several = _types(keyed[-1])
     if " or " in several and not _NESTED.search(message):
         return f"{place}{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
@@ -147,6 +151,27 @@ def explain(
         place = "" if option.startswith("-") else place
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
     return f"{place}{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
+
+
+def _other_encoder(option: str, value: str, text: str) -> str:
+    """An encoder given as a model, or of a kind that the task cannot use, in words; else ""."""
+    if match := _SUBCLASS.search(text):
+        path, base = match.groups()
+        models = models_with([base.removesuffix("Encoder").lower()])
+        known = f"\nModels with one: {', '.join(models)}" if models else ""
+        return f"{option}: {path} is no {base}, which the task needs{known}"
+    if option == "--model" and any(base.__name__ == "Encoder" for base in _bases(value)):
+        return f"--model: {value} is an encoder, not a task with one\nGive --model.encoder {value}"
+    return ""
+
+
+def _bases(class_path: str) -> tuple[type, ...]:
+    """A class and what it is made of; nothing is known of one that cannot be imported."""
+    module, _, name = class_path.rpartition(".")
+    try:
+        return getattr(import_module(module), name).__mro__  # type: ignore[no-any-return]
+    except (ImportError, AttributeError, ValueError):
+        return ()
 
 
 def _plain_type(text: str) -> str:

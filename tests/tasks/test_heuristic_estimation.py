@@ -168,7 +168,7 @@ def test_what_makes_no_sense_is_refused():
     task = HeuristicEstimation(lambda spec: GALiT(spec, hidden_channels=8))
     datamodule = data(make_link_graph(), use_features=True)
     datamodule.setup("fit")
-    with pytest.raises(TypeError, match="needs a PairEncoder; GALiT is not one"):
+    with pytest.raises(UsageError, match="needs a PairEncoder; GALiT is not one"):
         task.build(datamodule.spec)
 
 

@@ -329,7 +329,7 @@ def test_misuse_is_explained(tmp_path, family):
     class NodesOnly(torch.nn.Module):
         pass
 
-    with pytest.raises(TypeError, match="needs a QueryEncoder; NodesOnly is not one"):
+    with pytest.raises(UsageError, match="needs a QueryEncoder; NodesOnly is not one"):
         fitted(tmp_path, family, KGCompletion(lambda spec: NodesOnly()))
     with pytest.raises(ValueError, match="leave it out instead of asking for 3"):
         fitted(tmp_path, family, data={"micro_batch_size": 4}, accumulate_grad_batches=3)
@@ -425,14 +425,14 @@ def test_some_of_the_relations_are_tested_as_the_second_graph_of_a_pair(tmp_path
         make_trainer(tmp_path).validate(make_task(), pair, **asked)
 
 
-def test_an_empty_test_counts_no_query(tmp_path, family):
+def test_there_has_to_be_something_to_test(tmp_path, family):
     (family / "test.txt").unlink()
     data = KGDataModule(path=[str(family), str(family)], batch_size=16)
     task, trainer = make_task(), make_trainer(tmp_path, max_epochs=1)
     trainer.fit(task, datamodule=data)
     assert task.num_evaluated
-    trainer.test(task, datamodule=data, verbose=False)
-    assert task.num_evaluated is None
+    with pytest.raises(UsageError, match="has no test triples: there is nothing to evaluate"):
+        trainer.test(task, datamodule=data, verbose=False)
 
 
 @pytest.mark.parametrize("step", ["fit", "test"])

@@ -406,7 +406,7 @@ class OtherKind(QueryEncoder):
     [
         ({"class_weights": [1.0]}, {}, UsageError, r"class_weights has 1 factors for 3 classes \(0, 1, 2\)"),
         ({"class_weights": "balanced"}, {"y": yes_no_labels()}, UsageError, "these data have yes-no labels"),
-        ({"encoder": OtherKind}, {}, TypeError, "needs a NodeEncoder; OtherKind is not one"),
+        ({"encoder": OtherKind}, {}, UsageError, "needs a NodeEncoder; OtherKind is not one"),
         ({"encoder": None}, {}, ValueError, "made without an encoder"),
     ],
 )

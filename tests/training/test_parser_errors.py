@@ -219,3 +219,22 @@ def test_short_help_is_short_and_long_help_is_long(cli):
 def test_help_of_a_class(cli):
     result = cli("fit", "--model.help", "graphzoo.tasks.KGCompletion")
     assert result.status == 0 and "adversarial_temperature" in result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["--model", "helpers.own.OwnEncoder"],
+            "is an encoder, not a task with one\nGive --model.encoder helpers",
+        ),
+        (
+            ["--model", "knowformer", "--model.encoder", "graphzoo.encoders.GALiT"],
+            "graphzoo.encoders.GALiT is no QueryEncoder, which the task needs\nModels with one: knowf",
+        ),
+    ],
+    ids=["as a model", "of another kind"],
+)
+def test_an_encoder_in_the_wrong_place(cli, words, told):
+    refused = cli("fit", *words, "--data", "umls")
+    assert refused.status == 2 and told in refused.err
