@@ -153,12 +153,11 @@ def test_one_model_learns_from_all_graphs_and_is_tested_on_them(folders, tmp_pat
     fit = trainer(tmp_path, max_epochs=4)
     losses = []
     model.on_train_epoch_end = lambda: losses.append(float(model.latest_loss))
-    before = trainer(tmp_path).validate(model, dm, verbose=False)[0]["val/mrr"]
     fit.fit(model, dm)
     tested = fit.test(model, dm, verbose=False)[0]
     assert fit.callback_metrics["test/mrr"] == tested["test/mrr"] > 0
     assert dm.num_tested == sum(part.num_tested for part in dm.parts)
-    assert losses[-1] < losses[0] or fit.callback_metrics["val/mrr"] > before
+    assert losses[-1] < losses[0]
 
 
 @pytest.mark.parametrize("remove_facts", ["exact", "none"])
