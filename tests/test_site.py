@@ -259,7 +259,11 @@ def test_a_formula_that_cannot_be_drawn_ends_the_build(hooks):
 
 
 @pytest.mark.parametrize(
-    "package", ["encoders", "ops", "tasks", "datamodules", "metrics", "sampling", "decoders"]
+    "package",
+    [
+        *("encoders", "ops", "tasks", "datamodules", "datasets", "metrics", "sampling", "decoders"),
+        *("heuristics", "callbacks"),
+    ],
 )
 def test_every_public_name_is_on_an_api_page(site, package):
     ids = set().union(*(read(path).ids for path in (site / "api").glob("*.html"))) - {None}

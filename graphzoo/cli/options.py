@@ -196,7 +196,7 @@ def _num_splits(section: Mapping[str, Any]) -> int | None:
     module, _, name = str(section.get("class_path")).rpartition(".")
     if not module.startswith("graphzoo.") or name not in ("KGDataModule", "NodeDataModule", "LinkDataModule"):
         return None
-    wanted = ("name", "path", "root", "download", "split", "protocol", "num_neighbors")
+    wanted = ("name", "path", "root", "download", "split", "protocol", "num_neighbors", "neighbor_metric")
     given = section.get("init_args") or {}
     arguments = {key: given[key] for key in wanted if given.get(key) is not None}
     count: int | None = getattr(datamodules, name)(**arguments).num_splits

@@ -67,6 +67,7 @@ class NodeDataModule(GraphDataModule):
             nodes; None: for your own graph, where they are measurements, not words that are there or not:
             some values are neither 0 nor 1, and a quarter of all is not 0 or one is beyond ±10.
         num_neighbors: k of the data sets whose graph is made of nearest neighbours; None: the data's default.
+        neighbor_metric: What near means to these.
         reduce_channels: Project the features onto so many leading singular vectors; None keeps them.
         seed: Seed of the partitions.
         num_workers: Loader processes; they only help with `batch_size`.
@@ -88,6 +89,7 @@ class NodeDataModule(GraphDataModule):
         normalize_features: bool = False,
         standardize_features: bool | None = None,
         num_neighbors: int | None = None,
+        neighbor_metric: Literal["euclidean", "cosine"] = "euclidean",
         reduce_channels: int | None = None,
         seed: int = 0,
         num_workers: int = 0,
@@ -98,6 +100,7 @@ class NodeDataModule(GraphDataModule):
         check_range(at_least=0, below=2**32, split_index=split_index)
         if path is not None and num_neighbors is not None:
             raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
+        check_choice("neighbor_metric", neighbor_metric, ("euclidean", "cosine"))
         check_choice("partition", partition, ("all", "train"))
         if partition == "train" and batch_size is None:
             raise UsageError(
@@ -107,7 +110,8 @@ class NodeDataModule(GraphDataModule):
         if normalize_features and standardize_features:
             raise UsageError("features are either normalised or standardised: leave one of the options out")
         self.split_name, self.split_index = split, split_index
-        self.partition, self.num_neighbors = partition, num_neighbors
+        self.partition = partition
+        self.num_neighbors, self.neighbor_metric = num_neighbors, neighbor_metric
         self.normalize_features, self.reduce_channels = normalize_features, reduce_channels
         self.standardize_features = standardize_features
         self.skip_edges = False
@@ -225,7 +229,13 @@ class NodeDataModule(GraphDataModule):
             return self._raw
         if self.path is not None:
             return node_graph_from_files(self.path)
-        return load_node_graph(self.name, root=self.root, download=download, num_neighbors=self.num_neighbors)
+        return load_node_graph(
+            self.name,
+            root=self.root,
+            download=download,
+            num_neighbors=self.num_neighbors,
+            neighbor_metric=self.neighbor_metric,
+        )
 
     @property
     def num_splits(self) -> int | None:
@@ -324,6 +334,7 @@ class NodeDataModule(GraphDataModule):
             "split": self.describe_split(),
             "spec": self.spec.to_dict(),
             "num_neighbors": self.num_neighbors,
+            "neighbor_metric": self.neighbor_metric,
         }
         self._save_graph(directory, raw, "node_graph.npz", _size(raw), facts)
 

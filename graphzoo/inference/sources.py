@@ -51,7 +51,12 @@ def stored_node_graph(run: Path) -> NodeGraph:
         run,
         NodeGraph.load,
         lambda meta: node_graph_from_files(meta["path"]),
-        lambda meta, root: load_node_graph(meta["name"], root=root, num_neighbors=meta["num_neighbors"]),
+        lambda meta, root: load_node_graph(
+            meta["name"],
+            root=root,
+            num_neighbors=meta["num_neighbors"],
+            neighbor_metric=meta.get("neighbor_metric", "euclidean"),  # older runs do not say
+        ),
     )
 
 

@@ -11,8 +11,9 @@ from helpers.node_graphs import small_parts, write_npz, yes_no_labels
 
 from graphzoo.datamodules import NodeDataModule, base
 from graphzoo.datamodules.node_batches import PartSampler, WholeGraphSampler
-from graphzoo.datasets import NodeGraph, NodeSplit
+from graphzoo.datasets import NodeGraph, NodeSplit, load_node_graph
 from graphzoo.errors import UsageError
+from graphzoo.inference.sources import stored_node_graph
 from graphzoo.sampling import partition
 
 
@@ -205,6 +206,16 @@ def test_a_run_keeps_its_graph_unless_it_is_large(path, tmp_path, monkeypatch):
     assert not (tmp_path / "large" / "node_graph.npz").exists()
 
 
+def test_what_near_means_to_points_is_kept_with_a_run(tmp_path, monkeypatch):
+    near = NodeDataModule("digits", neighbor_metric="cosine")
+    near.setup()
+    (cosine, euclidean) = (load_node_graph("digits", neighbor_metric=m) for m in ("cosine", "euclidean"))
+    assert torch.equal(near.graph.edge_index, cosine.edge_index)
+    monkeypatch.setattr(base, "_KEPT_BYTES", 0)  # too large to be kept itself
+    near.save_artifacts(tmp_path / "graph")
+    assert stored_node_graph(tmp_path).fingerprint == cosine.fingerprint != euclidean.fingerprint
+
+
 def test_yes_no_labels(tmp_path):
     datamodule = make(write_npz(tmp_path / "labels.npz", y=yes_no_labels()), batch_size=20)
     assert datamodule.spec.is_multi_label and datamodule.spec.num_classes == 4
@@ -221,6 +232,7 @@ def test_yes_no_labels(tmp_path):
         ({"partition": "train"}, "without batch_size nothing is"),
         ({"split_index": -1}, "split_index must be at least 0 and below 4,294,967,296, got -1"),
         ({"path": "x", "num_neighbors": 5}, "num_neighbors is for data sets without a graph"),
+        ({"name": "digits", "neighbor_metric": "l1"}, "neighbor_metric must be one of euclidean, cosine"),
     ],
 )
 def test_settings_that_make_no_sense(settings, message):

@@ -136,7 +136,7 @@ def _table(folder: Path, stem: str) -> Path:
     if (path := find_split(folder, stem, (".csv", ".csv.gz")) or find_split(folder, stem)) is None:
         raise DataError(
             f"{folder}: no {stem}.csv (.tsv, .txt and .gz allowed); it holds {listing(folder)}\n"
-            "Give a table of nodes and one of edges by these names"
+            "Give a table of nodes and one of edges by these names; the first line alone means no edges"
         )
     return path
 
