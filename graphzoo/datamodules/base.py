@@ -11,7 +11,13 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from graphzoo.datamodules.batches import GlobalBatchSampler, ResumableLoader, pins_memory, rank_and_world_size
+from graphzoo.datamodules.batches import (
+    AsItIs,
+    GlobalBatchSampler,
+    ResumableLoader,
+    pins_memory,
+    rank_and_world_size,
+)
 from graphzoo.datasets.files.arrays import StoredGraph
 from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, check_range
@@ -163,6 +169,10 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
     def test_dataloader(self) -> DataLoader[Any]:
         """Loader of one rank's test batches."""
         return self._evaluation_loader("test")
+
+    def predict_dataloader(self) -> AsItIs:
+        """The test batches: what `Trainer.predict` gives scores of."""
+        return AsItIs(self.test_dataloader())
 
     def _evaluation_loader(self, split: Literal["valid", "test"]) -> DataLoader[Any]:
         raise NotImplementedError

@@ -253,6 +253,19 @@ class EvaluationBatches(Dataset[QueryBatch]):
         )
 
 
+class AsItIs:
+    """The batches of a loader; for predictions Lightning would make a `DataLoader` of single samples."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+
 class ResumableLoader(DataLoader[Any]):
     """A loader of whole batches that knows how far it is, so that a run resumes in the middle of an epoch.
 

@@ -312,7 +312,7 @@ class Task(LightningModule):
     def on_validation_start(self) -> None:
         self._check_loaded()
 
-    on_test_start = on_validation_start
+    on_test_start = on_predict_start = on_validation_start
 
     def _check_loaded(self) -> None:
         if self._loaded_data and self.trainer.state.fn != "fit":

@@ -308,7 +308,8 @@ class KGCompletion(Task):
         for prefix in self.metrics:
             self._metric(prefix).reset()
 
-    on_test_end = on_validation_end
+    on_predict_start = on_test_start
+    on_test_end = on_predict_end = on_validation_end
 
     def _check_reversed(self, split: str) -> None:
         if not self.reverse_weight:
@@ -346,6 +347,10 @@ class KGCompletion(Task):
             return
         if (other := self._other_protocol()) is not None:
             self._rank("other", "test", batch, other)
+
+    def predict_step(self, batch: QueryBatch, batch_idx: int) -> Tensor:
+        """For `Trainer.predict`: logits of every entity for the queries of a test batch, [B, N]."""
+        return self.score_queries(self._graph("test", batch.source), batch.head, batch.relation)
 
     def _other_protocol(self) -> Protocol | None:
         """The protocol that a test reports beside its own; None without neighbourhoods."""

@@ -254,7 +254,7 @@ class LinkPrediction(Task):
         """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
         self._states = None
 
-    on_validation_epoch_start = on_test_epoch_start = forget_states
+    on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = forget_states
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Score validation pairs."""
@@ -263,6 +263,10 @@ class LinkPrediction(Task):
     def test_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Score test pairs."""
         self._evaluate("test", "test", batch)
+
+    def predict_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+        """For `Trainer.predict`: logits of the pairs of a test batch, [B]; `batch.index` tells which."""
+        return self.score_batch(batch)
 
     def attention_entropy(self, batch: PairBatch) -> Tensor | None:
         """Of the first pairs, or of some of their nodes."""

@@ -287,6 +287,10 @@ class NodeClassification(Task):
     def test_step(self, batch: NodeBatch, batch_idx: int) -> None:
         self._evaluate("test", batch)
 
+    def predict_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
+        """For `Trainer.predict`: logits of the test nodes, [nodes, classes], in the order of the split."""
+        return self._score(batch)[1]
+
     def attention_entropy(self, batch: NodeBatch) -> Tensor | None:
         """Of a few validation nodes."""
         if not len(batch):
@@ -359,11 +363,15 @@ class NodeClassification(Task):
                 f"Give --data.split {there['name']} --data.split_index {there['index']}"
             )
 
-    def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
+    def _score(self, batch: NodeBatch) -> tuple[Tensor, Tensor]:
+        """States of all nodes, and logits of a batch's targets."""
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
             x, edge_index, precomputed = self._inputs(batch)
             states = self.node_encoder(x, edge_index, **precomputed)
-            logits = self.decode(states)[batch.target].float()
+            return states, self.decode(states)[batch.target].float()
+
+    def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
+        states, logits = self._score(batch)
         if not len(batch):
             log.warning("the %s split is empty, nothing is evaluated", prefix)
             return
