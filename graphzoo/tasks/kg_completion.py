@@ -167,6 +167,12 @@ class KGCompletion(Task):
         if self.query_encoder.any_relations or there == here:
             return
         title = self._datamodule().title
+        encoder = (described.get("encoder") or {}).get("class_path", "").rpartition(".")[2]
+        if encoder not in ("", own := type(self.query_encoder).__name__):
+            raise UsageError(
+                f"{name} holds the weights of a {encoder}, and the model is a {own}\n"
+                "Give the --model that the weights were trained with"
+            )
         tests = self.trainer.state.fn == "test" and set(here) <= set(there)
         raise UsageError(
             f"{name} was trained with other relations than those of {title}\n"
