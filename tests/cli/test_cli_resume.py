@@ -466,6 +466,18 @@ def test_loggers_with_more_than_names_need_trust(arguments):
     assert plain_settings(config, "x", fit=True) == ({"trainer": {}}, ["trainer.logger"])
 
 
+@pytest.mark.parametrize("name", ["csv", "mlflow", "tensorboard", "wandb"])
+def test_every_logger_by_name_needs_no_trust_in_a_resume(cli, name):
+    """With all its arguments, as config.yaml has them."""
+    pytest.importorskip({"csv": "lightning"}.get(name, name))
+    shown = cli("fit", "--model=knowformer", "--data=umls", f"--logger={name}", "--print_config")
+    assert shown.status == 0, shown.err
+    config = yaml.safe_load(shown.out)
+    loggers = config["trainer"]["logger"]
+    assert any(name in entry["class_path"].lower() for entry in loggers) or name == "csv"
+    assert plain_settings(config, "x", fit=True)[1] == []
+
+
 def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
     shutil.copytree(trained, "run")
     config = yaml.safe_load(Path("run/config.yaml").read_text())
