@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jsonargparse
 import torch
@@ -17,10 +18,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from graphzoo.callbacks import Interrupted
 from graphzoo.catalog.settings import read_settings
-from graphzoo.catalog.tasks import check_same_task, task_of_data
+from graphzoo.catalog.tasks import check_same_task, task_of, task_of_data
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.checkpoints.read import read_checkpoint
-from graphzoo.datasets.kg.table import list_knowledge_graphs
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
@@ -41,6 +41,12 @@ from graphzoo.training.unchanged import unchanged_process
 from graphzoo.types import NeighbourhoodSpec
 
 _SHAPING = ("decoder",)  # settings of tasks that say which weights there are
+# settings of links that a model needs as in its training, see `LinkPrediction.check_data`, and others
+_OF_LINKS = (
+    *("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes"),
+    *("neighbourhood", "eval_neighbourhood"),
+)
+_OF_SCORES = ("num_relabelings", "both_directions")
 
 
 def run_plan(plan: Plan) -> int:
@@ -137,7 +143,7 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
         without.append(_keep_plain_settings(state, plan.run_config, folder))
     if plan.encoder_from_checkpoint or plan.weights:
         _take_model(state)
-    _take_neighbourhoods(state)
+    _take_data_settings(state)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
     scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
@@ -243,28 +249,47 @@ def _take_model(state: RunState) -> None:
             state.arguments.insert(place, f"--model.init_args.{name}={text}")
 
 
-def _take_neighbourhoods(state: RunState) -> None:
-    """Let weights that come without their run be evaluated where they predict, unless the user says where.
+def _take_data_settings(state: RunState) -> None:
+    """Let weights that come without their run have data as in their training, unless the user says how.
 
     A recipe says it, and so do the words by which `graphzoo compare` asks all models alike.
     """
-    plan, options = state.plan, ("neighbourhood", "eval_neighbourhood", "relation_share", "protocol")
+    plan = state.plan
     source = plan.weights or (plan.checkpoint if plan.run_config is None else None)
-    is_facts = plan.data == "kg" or plan.data in list_knowledge_graphs()
-    said = (
-        plan.names_recipe
-        or config_files(plan.typed)
-        or any(plan.names(f"data.{option}") for option in options)
-    )
-    if plan.command == "fit" or not source or not is_facts or said:
+    if not source or plan.names_recipe or config_files(plan.typed):
         return
     content = read_pretrained(source) if plan.weights else read_checkpoint(Path(source))
-    data = (content.get("graphzoo") or {}).get("data")
-    if isinstance(data, dict) and data.get("neighbourhoods") is not None:
-        spec = NeighbourhoodSpec.from_dict(data["neighbourhoods"])
-        values = (spec.num_nodes, spec.num_nodes, spec.relation_share, spec.protocol)
-        pairs = zip(options, values, strict=True)
-        state.arguments += [f"--data.init_args.{option}={value}" for option, value in pairs]
+    described = content.get("graphzoo") or {}
+    task = task_of(described.get("task"))
+    if task is None or task is not task_of_data(plan.data):
+        return
+    data, features = described.get("data"), described.get("features")
+    settings: dict[str, Any] = {}
+    if task.kind == "kg" and plan.command != "fit":
+        settings = _neighbourhoods_of(data)
+        if any(plan.names(f"data.{name}") for name in settings):
+            return
+    elif task.kind == "nodes" and isinstance(features, dict):
+        settings = {"normalize_features": features.get("normalize", False)}
+        settings["reduce_channels"] = features.get("reduce_channels")
+        if not settings["normalize_features"]:
+            settings["standardize_features"] = "mean" in features
+    elif task.kind in ("links", "pairs") and isinstance(data, dict):
+        wanted = _OF_LINKS if plan.command == "fit" else (*_OF_LINKS, *_OF_SCORES)
+        there = data.get("settings")
+        settings = {name: there[name] for name in wanted if name in there} if isinstance(there, dict) else {}
+    for name, value in settings.items():
+        if not plan.names(f"data.{name}") and isinstance(value, str | int | float | None):
+            state.arguments.append(f"--data.init_args.{name}={'null' if value is None else value}")
+
+
+def _neighbourhoods_of(data: Any) -> dict[str, Any]:
+    """Where weights of facts predict, as options of their data."""
+    if not isinstance(data, dict) or data.get("neighbourhoods") is None:
+        return {}
+    spec = NeighbourhoodSpec.from_dict(data["neighbourhoods"])
+    near = {"neighbourhood": spec.num_nodes, "eval_neighbourhood": spec.num_nodes}
+    return near | {"relation_share": spec.relation_share, "protocol": spec.protocol}
 
 
 def show_help(command: str) -> int:

@@ -279,3 +279,39 @@ def test_a_model_of_neighbourhoods_is_tested_in_them(tmp_path, monkeypatch):
     assert main(["test", "--ckpt_path=shared", *data, *CPU, "--recipe=own.yaml", "--run_dir=own"]) == 0
     settings = yaml.safe_load(Path("own/config.yaml").read_text())["data"]["init_args"]
     assert settings["eval_neighbourhood"] == 4 and settings["relation_share"] != 0.25
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "settings"),
+    [
+        ("galit", "nodes", ["--data.normalize_features=true", "--data.reduce_channels=4"]),
+        ("galit", "nodes", ["--data.standardize_features=true"]),
+        (
+            "pencil",
+            "links",
+            [
+                *("--data.num_relabelings=2", "--data.both_directions=true", "--data.use_features=false"),
+                *("--data.depth=1", "--data.num_neighbors=3", "--data.max_nodes=12"),
+            ],
+        ),
+        ("knowformer", "links", ["--data.neighbourhood=12", "--data.eval_neighbourhood=15"]),
+    ],
+    ids=["features", "standardised", "subgraphs", "neighbourhoods"],
+)
+def test_weights_bring_the_settings_of_their_data(tmp_path, monkeypatch, capsys, model, data, settings):
+    monkeypatch.chdir(tmp_path)
+    words = [f"--data={data}", f"--data.path={files(tmp_path, data)[0]}"]
+    heads = ["--model.encoder.num_heads=2"] if model != "galit" else []
+    assert main(["fit", f"--model={model}", *words, *SMALL, *heads, *settings, "--run_dir=run"]) == 0
+    assert main(["export", "run", "--out", "shared"]) == 0
+    shutil.copy("run/checkpoints/best.ckpt", "alone.ckpt")
+    for number, source in enumerate(("shared", "alone.ckpt")):
+        tested = ["test", f"--ckpt_path={source}", *words, *CPU, f"--run_dir=tested-{number}"]
+        assert main(tested) == 0, capsys.readouterr().err
+        found, expected = metrics(f"tested-{number}"), metrics("run")
+        assert all(found[name] == expected[name] for name in expected if "second" not in name)
+    assert main(["fit", "--ckpt_path=shared", *words, *CPU, "--trainer.max_epochs=1", "--run_dir=on"]) == 0
+    name, _, value = settings[0].removeprefix("--data.").partition("=")
+    kept = yaml.safe_load(Path("on/config.yaml").read_text())["data"]["init_args"][name]
+    brings = name != "num_relabelings"  # a new training is free to draw as it likes
+    assert (str(kept).lower() == value) is brings
