@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from graphzoo.runs.series import Run, claim, whole_numbers
 from graphzoo.runs.tables import how_many, print_rows
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted
-from graphzoo.training.start import one_device, run_command, run_here
+from graphzoo.training.start import one_device, run_command, run_here, settings_of
 
 
 def reproduce_parser(*, pair: bool = True) -> Parser:
@@ -106,7 +107,8 @@ def _run_row(row: Row) -> int:
             tell(f"{variant.name}\n")
         finished = [run for run in runs if (directory / run.folder / "results.json").is_file()]
         if finished:
-            read_results(directory, finished)  # refused before the other runs take their time
+            results = read_results(directory, finished)  # refused before the other runs take their time
+            _check_data(directory, row.command, words, finished[0], results[0])
         for run in runs:
             status = _run_once(directory / run.folder, run, row.command, words, together=row.in_process)
             if status:
@@ -124,6 +126,20 @@ def _run_row(row: Row) -> int:
     tell(f"row{'s' * (len(rows) > 1)}: {row.base}\n")
     _tell_left_out(row.folders, runs)
     return 0
+
+
+def _check_data(directory: Path, command: str, words: list[str], run: Run, result: Mapping[str, Any]) -> None:
+    """Refuse own files that have changed since a run of the row was finished."""
+    if not any(word.startswith(("--data.path", "--data.init_args.path")) for word in words):
+        return
+    from graphzoo.search.facts import load_data
+
+    now = load_data(settings_of(command, [*words, *run.options])).fingerprint
+    if now != (there := result.get("data_fingerprint")):
+        raise UsageError(
+            f"the data have changed since {run} was finished ({there}, now {now})\n"
+            f"Move {directory} away, or give another folder: --out NEW"
+        )
 
 
 def _unit(data: str) -> str:

@@ -62,9 +62,9 @@ class RunLock:
         """Take the lock; nothing happens when it is held already."""
         if self._descriptor is not None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(10):
             try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor, is_new = self._open()
             except FileNotFoundError:
                 continue  # the one before took its file along just now

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -414,3 +415,19 @@ def test_reproduce_averages_over_splits(cli, results, tiny_nodes, monkeypatch):
     assert again.status == 0 and again.err.count("finished before") == 3
     both = cli(*command, "--data.split_index=1")
     assert both.status == 2 and "--splits sets --data.split_index itself" in both.err
+
+
+def test_a_row_over_own_data_ends_where_they_have_changed(cli, workplace, monkeypatch):
+    from graphzoo.cli import main
+
+    monkeypatch.setattr(reproduce_module, "run_command", main)
+    path = write_npz(workplace / "own.npz")
+    words = ["reproduce", "galit", "nodes", f"--data.path={path}", *ONE_STEP[:3], "--out=row"]
+    words.append("--model.encoder.hidden_channels=8")
+    assert cli(*words, "--seeds=0").status == 0
+    assert cli(*words, "--seeds=0").status == 0, "the same data"
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "x": arrays["x"] + 1})
+    refused = cli(*words, "--seeds=0,1")
+    assert refused.status == 2 and "the data have changed since seed 0 was finished" in refused.err
+    assert "another folder: --out NEW" in refused.err and not Path("row/seed-1").exists()

@@ -342,6 +342,10 @@ def test_a_folder_that_cannot_be_written_names_the_way_on(tmp_path, monkeypatch,
     with pytest.raises(UsageError, match=r"Give another folder: --out NEW$"):
         RunLock(tmp_path / "run", "--out").take()
     assert not RunLock(tmp_path / "run").is_held()
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "mkdir", refused)
+    with pytest.raises(UsageError, match="new/run.lock cannot be written .*\nGive another folder: --run_d"):
+        RunLock(tmp_path / "new").take()
 
 
 @pytest.mark.slow
