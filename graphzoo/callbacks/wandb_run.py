@@ -167,6 +167,9 @@ class WandbRun(Callback):
         if self._told:
             return
         self._told = True
+        if not (run.offline or run.url):
+            tell("Weights & Biases is disabled: nothing is sent\n")
+            return
         where = f"`wandb sync {typed(Path(run.dir).parent)}` sends the run" if run.offline else run.url
         names = {"project": run.project, "entity": run.entity}
         command = " ".join(f"--{name} {quote(value)}" for name, value in names.items() if value)

@@ -167,7 +167,10 @@ def run_queue(entries: Sequence[Entry], run_row: Callable[[Row], int], runs: Pat
         tell(f"  {entry.place}: {entry.text}\n    {first}\n")
     if failed:
         tell("Run the same command to try what failed again.\n")
-    tell(f"all rows as a table: graphzoo results {typed(runs)}\n")
+    elsewhere = {
+        entry.row.base for entry in entries if runs.absolute() not in entry.row.base.absolute().parents
+    }
+    tell(f"all rows as a table: graphzoo results {' '.join(map(typed, [runs, *sorted(elsewhere)]))}\n")
     return int(bool(failed))
 
 

@@ -67,6 +67,9 @@ def results_main(argv: list[str]) -> int:
         raise damaged[0]
     if not rows:
         for path in wanted.path:
+            if (table := path / "compare.json").is_file():
+                again = "The same graphzoo compare command shows it again"
+                raise UsageError(f"{path} is a comparison, whose table is in {table}\n{again}")
             if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
                 run = typed(path)
                 remedy = f"Test it: graphzoo test {run}, or train it on: graphzoo fit {run}"

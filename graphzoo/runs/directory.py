@@ -66,12 +66,15 @@ def missing_folders(run: Path) -> list[Path]:
 
 
 def name_of_data(preset: str, path: object) -> str:
-    """How data are called: of own data that of their folder or file; several files lie in a folder.
+    """How data are called: of own data that of their folder or file; several files lie in a folder,
+    and an inductive pair has two.
 
     Paths alone say it, so that a run has the same name where its data are not.
 
     >>> name_of_data("umls", None), name_of_data("kg", "mine/v1.2"), name_of_data("kg", ["mine/a.tsv", "b"])
     ('umls', 'v1.2', 'mine')
+    >>> name_of_data("kg", ["mine/first", "mine/second"])
+    'first-second'
     >>> name_of_data("links", "friends.csv.gz")
     'friends'
     """
@@ -83,6 +86,9 @@ def name_of_data(preset: str, path: object) -> str:
     if first.name == GIVEN_DATA:
         return preset
     if len(paths) > 1:
+        names = [Path(os.path.abspath(path)).name for path in paths]
+        if len(names) == 2 and not any(name.endswith(_ENDINGS) for name in names):
+            return "-".join(names)  # an inductive pair
         return first.parent.name or preset
     name = first.name
     for ending in _ENDINGS:

@@ -255,7 +255,8 @@ def _take_data_settings(state: RunState) -> None:
     A recipe says it, and so do the words by which `graphzoo compare` asks all models alike.
     """
     plan = state.plan
-    source = plan.weights or (plan.checkpoint if plan.run_config is None else None)
+    alone = plan.checkpoint if plan.run_config is None and plan.command != "fit" else None
+    source = plan.weights or alone  # a fit from a checkpoint resumes its run
     if not source or plan.names_recipe or config_files(plan.typed):
         return
     content = read_pretrained(source) if plan.weights else read_checkpoint(Path(source))

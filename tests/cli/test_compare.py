@@ -48,6 +48,7 @@ def test_models_are_compared_and_the_winner_answers(cli, nodes):
     assert "edges inside a class 96 %" in done.out and found["advice"] in done.out.replace("\n", " ")
     assert "test/acc" in found["test"] and Path("found/compare.png").stat().st_size > 5000
     assert cli("predict", "--ckpt_path", found["winner"], "--out", "labels.csv").status == 0
+    assert "found is a comparison, whose table is in found/compare.json" in cli("results", "found").err
     validated = [Path(found["winner"], "metrics.csv").read_text().splitlines()[0]]
     assert "test/acc" not in validated[0], "the test split is looked at for the winner alone"
 
