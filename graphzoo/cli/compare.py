@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import Preset, list_presets
 from graphzoo.catalog.settings import flatten, word_of, words_of
-from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of
+from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of, model_names
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
 from graphzoo.cli.row import data_paths
@@ -208,6 +208,9 @@ def _open(
     words = [*data, *protocol]
     settings = settings_of("fit", ["--model", plan.model, *words])
     datamodule = load_data(settings)
+    if not datamodule.num_tested and not wanted.no_test:
+        wanted.no_test = True
+        tell("the data have nothing to test on, so no model is tested\n")
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
     folder = wanted.out or RUNS / "compare" / name
     lock = RunLock(folder, "--out")
@@ -249,11 +252,11 @@ def _models(given: str, known: tuple[str, ...], data: Preset) -> list[str]:
 
 def _other(name: str, known: tuple[str, ...], data: Preset) -> str:
     """A model that is tried when asked for: another preset, the user's own too, or a plug-in."""
-    if (plugin := find_plugin(name)) is not None:
-        return plugin.name
     preset = next((each for each in list_presets("model") if each.name == name), None)
+    if preset is None and (plugin := find_plugin(name)) is not None:
+        return plugin.name
     if preset is None:
-        hint = suggestion(name, known) or f"Models: {'; '.join(known)}"
+        hint = suggestion(name, [*known, *model_names()]) or f"Models: {'; '.join(known)}"
         raise UsageError(f"compare has no model {name!r} for these data\n{hint}")
     check_task(data, preset)
     if name in WEIGHTS:

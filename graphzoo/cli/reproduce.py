@@ -108,12 +108,17 @@ def _run_row(row: Row) -> int:
         finished = [run for run in runs if (directory / run.folder / "results.json").is_file()]
         if finished:
             results = read_results(directory, finished)  # refused before the other runs take their time
-            _check_data(directory, row.command, words, finished[0], results[0])
+            if len(finished) < len(runs):
+                _check_data(directory, row.command, words, finished[0], results[0])
         for run in runs:
             status = _run_once(directory / run.folder, run, row.command, words, together=row.in_process)
             if status:
                 _take_back(directory, missing)
                 return status
+            if not (directory / run.folder / "results.json").is_file():
+                raise UsageError(
+                    f"{run} was not tested, and a row needs its test\nGive data with a test split"
+                )
         which = _which(row.seeds, row.splits, row.command)
         made = ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(row.rest), *which]
         names = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
@@ -130,7 +135,8 @@ def _run_row(row: Row) -> int:
 
 def _check_data(directory: Path, command: str, words: list[str], run: Run, result: Mapping[str, Any]) -> None:
     """Refuse own files that have changed since a run of the row was finished."""
-    if not any(word.startswith(("--data.path", "--data.init_args.path")) for word in words):
+    is_own = any(word.startswith(("--data.path", "--data.init_args.path")) for word in words)
+    if not is_own or not result.get("data_fingerprint"):
         return
     from graphzoo.search.facts import load_data
 

@@ -98,8 +98,12 @@ class NodeDataModule(GraphDataModule):
             name, path, root, download, batch_size=batch_size, seed=seed, num_workers=num_workers
         )
         check_range(at_least=0, below=2**32, split_index=split_index)
-        if path is not None and num_neighbors is not None:
-            raise UsageError("num_neighbors is for data sets without a graph; your own graph has its edges")
+        for option, is_given in (
+            ("num_neighbors", num_neighbors is not None),
+            ("neighbor_metric", neighbor_metric != "euclidean"),
+        ):
+            if path is not None and is_given:
+                raise UsageError(f"{option} is for data sets without a graph; your own graph has its edges")
         check_choice("neighbor_metric", neighbor_metric, ("euclidean", "cosine"))
         check_choice("partition", partition, ("all", "train"))
         if partition == "train" and batch_size is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from graphzoo.ops.last_result import version_of
 
@@ -15,19 +16,31 @@ T = TypeVar("T")
 class OfWeights(Generic[T]):
     """The last result, given again until a weight or buffer is written to or replaced.
 
-    Weights that were made in inference mode have no version: of these, only being replaced is noticed.
+    Weights that were made in inference mode have no version: of these, only being replaced is noticed. Copies
+    begin empty.
     """
 
     def __init__(self) -> None:
         # replaced as one, so that threads never see the key of one result with the value of another
-        self._last: tuple[object, T] | None = None
+        self._last: tuple[object, T, list[Tensor]] | None = None
 
     def get(self, module: nn.Module, compute: Callable[[], T]) -> T:
         """`compute()`, or what it returned last time if the weights of the module are the same."""
-        weights = module.state_dict(keep_vars=True).values()
-        key = [(weight.data_ptr(), weight.dtype, version_of(weight)) for weight in weights]
+        every = module.state_dict(keep_vars=True).values()
+        weights = [weight for weight in every if isinstance(weight, Tensor)]
+        key = [(_place(weight), weight.dtype, version_of(weight)) for weight in weights]
         last = self._last
         if last is None or last[0] != key:
             self._last = last = None  # leaves its room to the new one
-            self._last = last = key, compute()
+            # kept with their memory, which other weights could get otherwise
+            kept = [weight.detach() for weight in weights]
+            self._last = last = key, compute(), kept
         return last[1]
+
+    def __reduce__(self) -> tuple[type[OfWeights[T]], tuple[()]]:
+        return type(self), ()
+
+
+def _place(weight: Tensor) -> int:
+    """Where its numbers lie; a sparse one has no such place."""
+    return weight.data_ptr() if weight.layout is torch.strided else id(weight)

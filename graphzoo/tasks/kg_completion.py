@@ -168,7 +168,8 @@ class KGCompletion(Task):
             return
         title = self._datamodule().title
         encoder = (described.get("encoder") or {}).get("class_path", "").rpartition(".")[2]
-        if encoder not in ("", own := type(self.query_encoder).__name__):
+        own = type(self.query_encoder).__name__
+        if encoder and encoder != own:
             raise UsageError(
                 f"{name} holds the weights of a {encoder}, and the model is a {own}\n"
                 "Give the --model that the weights were trained with"

@@ -21,6 +21,7 @@ from graphzoo.catalog.settings import read_settings
 from graphzoo.catalog.tasks import check_same_task, task_of, task_of_data
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.checkpoints.read import read_checkpoint
+from graphzoo.datasets.kg.table import list_knowledge_graphs
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
@@ -260,14 +261,17 @@ def _take_data_settings(state: RunState) -> None:
     if not source or plan.names_recipe or config_files(plan.typed):
         return
     content = read_pretrained(source) if plan.weights else read_checkpoint(Path(source))
+    if not plan.weights:
+        check_description(content, Path(source))
     described = content.get("graphzoo") or {}
     task = task_of(described.get("task"))
     if task is None or task is not task_of_data(plan.data):
         return
     data, features = described.get("data"), described.get("features")
     settings: dict[str, Any] = {}
-    if task.kind == "kg" and plan.command != "fit":
-        settings = _neighbourhoods_of(data)
+    if task.kind == "kg":
+        is_one = plan.data == "kg" or plan.data in list_knowledge_graphs()  # a mixture asks in its own way
+        settings = _neighbourhoods_of(data) if is_one and plan.command != "fit" else {}
         if any(plan.names(f"data.{name}") for name in settings):
             return
     elif task.kind == "nodes" and isinstance(features, dict):
@@ -275,12 +279,17 @@ def _take_data_settings(state: RunState) -> None:
         settings["reduce_channels"] = features.get("reduce_channels")
         if not settings["normalize_features"]:
             settings["standardize_features"] = "mean" in features
+        if plan.names("data.normalize_features") or plan.names("data.standardize_features"):
+            settings = {"reduce_channels": settings["reduce_channels"]}  # one rules out the other
     elif task.kind in ("links", "pairs") and isinstance(data, dict):
         wanted = _OF_LINKS if plan.command == "fit" else (*_OF_LINKS, *_OF_SCORES)
         there = data.get("settings")
         settings = {name: there[name] for name in wanted if name in there} if isinstance(there, dict) else {}
+        if plan.data == "links" and isinstance(there, dict) and there.get("is_directed") is True:
+            settings["directed"] = True
     for name, value in settings.items():
-        if not plan.names(f"data.{name}") and isinstance(value, str | int | float | None):
+        is_plain = isinstance(value, int | float | None) or name == "protocol"
+        if not plan.names(f"data.{name}") and is_plain:
             state.arguments.append(f"--data.init_args.{name}={'null' if value is None else value}")
 
 

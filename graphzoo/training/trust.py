@@ -50,9 +50,8 @@ _LOGGERS = {
 }
 _LOGGED_NAMES = {
     *("name", "version", "id", "project", "entity", "group", "job_type", "notes", "tags", "prefix"),
-    *("experiment_name", "run_name", "add_file_policy"),
+    *("experiment_name", "run_name", "add_file_policy", "comment", "filename_suffix"),
 }
-_HERE = (".", "./mlruns")  # folders that loggers write to unless they are told otherwise
 # of loggers: what sends code or weights to somebody's server
 _UPLOADS = {"log_model", "save_code"}
 
@@ -162,9 +161,9 @@ def _are_loggers(value: Any) -> bool:
         if not isinstance(arguments, dict):
             return False
         for name, given in arguments.items():
-            is_here = name == "save_dir" and given in _HERE
+            usual = (".", "./mlruns") if entry["class_path"].endswith(".MLFlowLogger") else (".",)
+            is_here = name == "save_dir" and given in usual
             is_switch = isinstance(given, bool | int | float | None) and not (given and name in _UPLOADS)
-            is_switch |= given == ""  # as many a default
             names = name in _LOGGED_NAMES and _is_plain(given, text=True)
             if not (is_here or is_switch or (names and not any(map(_is_place, texts_in(given))))):
                 return False

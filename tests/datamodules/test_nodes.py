@@ -232,6 +232,7 @@ def test_yes_no_labels(tmp_path):
         ({"partition": "train"}, "without batch_size nothing is"),
         ({"split_index": -1}, "split_index must be at least 0 and below 4,294,967,296, got -1"),
         ({"path": "x", "num_neighbors": 5}, "num_neighbors is for data sets without a graph"),
+        ({"path": "x", "neighbor_metric": "cosine"}, "neighbor_metric is for data sets without a graph"),
         ({"name": "digits", "neighbor_metric": "l1"}, "neighbor_metric must be one of euclidean, cosine"),
     ],
 )

@@ -1,5 +1,6 @@
 """Partners of nodes and scores of pairs from a run, on its graph and on others."""
 
+import copy
 import dataclasses
 import json
 import shutil
@@ -19,6 +20,7 @@ from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference import link_scoring, trained
 from graphzoo.inference import sources as sources_module
+from graphzoo.inference.of_weights import OfWeights
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
 
@@ -320,6 +322,22 @@ def test_weights_of_inference_mode_encode_a_graph_once_and_others_anew(link_runs
     halves = {name: weight / 2 for name, weight in model.task.encoder.state_dict().items()}
     model.task.encoder.load_state_dict(halves, assign=True)
     assert model.score([(3, 4)])["score"].item() != before and len(calls) == 2
+
+
+def test_results_of_weights_are_kept_until_these_are_others():
+    module, calls = torch.nn.Linear(300, 300), []
+    module.register_buffer("sparse", torch.eye(3).to_sparse())
+    of_weights = OfWeights()
+
+    def outputs():
+        return of_weights.get(module, lambda: calls.append(1) or module.weight.sum().item())
+
+    outputs(), outputs()
+    assert len(calls) == 1
+    module.half().float()  # may lie where the old ones lay
+    assert outputs() == module.weight.sum().item() and len(calls) == 2
+    copy.deepcopy(of_weights).get(module, lambda: calls.append(1))
+    assert len(calls) == 3, "a copy has no result"
 
 
 def test_partners_where_numbers_are_float64_by_default(load):

@@ -311,7 +311,18 @@ def test_weights_bring_the_settings_of_their_data(tmp_path, monkeypatch, capsys,
         found, expected = metrics(f"tested-{number}"), metrics("run")
         assert all(found[name] == expected[name] for name in expected if "second" not in name)
     assert main(["fit", "--ckpt_path=shared", *words, *CPU, "--trainer.max_epochs=1", "--run_dir=on"]) == 0
-    name, _, value = settings[0].removeprefix("--data.").partition("=")
-    kept = yaml.safe_load(Path("on/config.yaml").read_text())["data"]["init_args"][name]
-    brings = name != "num_relabelings"  # a new training is free to draw as it likes
-    assert (str(kept).lower() == value) is brings
+    kept = yaml.safe_load(Path("on/config.yaml").read_text())["data"]["init_args"]
+    for name, _, value in (word.removeprefix("--data.").partition("=") for word in settings):
+        brings = name not in ("num_relabelings", "both_directions")  # a new training draws as it likes
+        assert (str(kept[name]).lower() == value) is brings, name
+
+
+def test_features_that_the_user_names_are_not_brought(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["--data=nodes", f"--data.path={files(tmp_path, 'nodes')[0]}"]
+    trained = ["--model=galit", *words, *SMALL, "--data.normalize_features=true", "--run_dir=run"]
+    assert main(["fit", *trained]) == 0
+    assert main(["export", "run", "--out", "shared"]) == 0
+    other = ["--data.standardize_features=true", "--run_dir=on"]
+    assert main(["fit", "--ckpt_path=shared", *words, *CPU, *other]) == 2
+    assert "the model was trained with normalize_features True, here it is False" in capsys.readouterr().err

@@ -51,6 +51,8 @@ def load_node_graph(
         raise UsageError(
             f"num_neighbors makes a graph of nearest neighbours; {source.name} has a graph of its own"
         )
+    if neighbor_metric != "euclidean" and not source.num_neighbors:
+        raise UsageError(f"neighbor_metric is for data without a graph; {source.name} has a graph of its own")
     check_range(at_least=0, num_neighbors=num_neighbors)
     check_choice("neighbor_metric", neighbor_metric, METRICS)
     k = source.num_neighbors if num_neighbors is None else num_neighbors
