@@ -590,3 +590,24 @@ def test_the_title_says_how_much_was_judged(fit, fit_nodes, results):
     assert f"knowformer on tiny0: test, {found['evaluated']} of 24 queries, best.ckpt" in told
     told = fit_nodes("--run_dir=nodes", epochs=1).out
     assert f": test, {results('nodes')['tested']} nodes, best.ckpt" in told
+
+
+def test_rows_and_comparisons_of_data_without_a_test(cli, tiny_kg, workplace, monkeypatch):
+    from graphzoo.cli import main, reproduce
+
+    monkeypatch.setattr(reproduce, "run_command", main)
+    shutil.copytree(tiny_kg, "second")
+    Path("second/test.txt").unlink()
+    data = ["kg", f"--data.path=[{tiny_kg},second]", "--trainer.max_epochs=1", *SMALL]
+    row = cli("reproduce", "knowformer", *data, "--seeds=0", "--out=row")
+    assert row.status == 2 and "seed 0 was not tested, and a row needs its test" in row.err, row.err
+    compared = cli("compare", "--data", *data, "--models=knowformer", "--minutes=0.05", "--in-process")
+    assert compared.status == 0 and "nothing to test on, so no model is tested" in compared.err, compared.err
+
+
+def test_the_weights_that_come_along_are_tested_on_a_mixture(cli, tiny_kg, results):
+    shutil.copytree(tiny_kg, "second")
+    words = ["--data=mixture", f"--data.names={tiny_kg},second", "--trainer.accelerator=cpu", "--logger=csv"]
+    done = cli("test", "--ckpt_path=knowformer-any", *words, "--run_dir=mixed")
+    assert done.status == 0, done.err
+    assert results("mixed")["metrics"]["test/mrr"] > 0
