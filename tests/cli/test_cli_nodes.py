@@ -293,7 +293,7 @@ def test_an_encoder_by_entry_point(cli, results, tiny_nodes, monkeypatch):
     assert result.status == 0, result.err
     assert results("run")["model"] == "ownformer" and "test/acc" in results("run")["metrics"]
     wrong = cli("fit", "--model=ownformer", "--data=umls", "--trainer=smoke", "--trainer.accelerator=cpu")
-    assert wrong.status == 2 and "to be a subclass of QueryEncoder" in wrong.err
+    assert wrong.status == 2 and "is no QueryEncoder, which the task needs" in wrong.err
 
 
 # What cannot be
