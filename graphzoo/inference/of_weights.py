@@ -32,8 +32,8 @@ class OfWeights(Generic[T]):
         last = self._last
         if last is None or last[0] != key:
             self._last = last = None  # leaves its room to the new one
-            # kept with their memory, which other weights could get otherwise
-            kept = [weight.detach() for weight in weights]
+            # kept with their memory, which others could get otherwise
+            kept = [*weights, *(weight.detach() for weight in weights)]
             self._last = last = key, compute(), kept
         return last[1]
 

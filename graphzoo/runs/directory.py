@@ -66,10 +66,9 @@ def missing_folders(run: Path) -> list[Path]:
 
 
 def name_of_data(preset: str, path: object) -> str:
-    """How data are called: of own data that of their folder or file; several files lie in a folder,
-    and an inductive pair has two.
+    """How data are called: own ones as their folder or file, an inductive pair as both folders.
 
-    Paths alone say it, so that a run has the same name where its data are not.
+    Several files lie in a folder. Paths alone say it, so that a run has the same name where its data are not.
 
     >>> name_of_data("umls", None), name_of_data("kg", "mine/v1.2"), name_of_data("kg", ["mine/a.tsv", "b"])
     ('umls', 'v1.2', 'mine')

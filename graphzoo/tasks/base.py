@@ -277,6 +277,16 @@ class Task(LightningModule):
         """What a checkpoint says of the data it was trained on, as plain values."""
         return {}
 
+    @classmethod
+    def data_options(
+        cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
+    ) -> list[dict[str, Any]]:
+        """Options of the data by which weights of this description are evaluated as after their training.
+
+        A fit gets those that `check_data` asks for. The user who names one of a dict has all of that dict.
+        """
+        return []
+
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse data that do not suit a checkpoint, or of which it may have been trained on what is tested.
 

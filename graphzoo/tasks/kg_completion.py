@@ -623,6 +623,18 @@ class KGCompletion(Task):
             },
         }
 
+    @classmethod
+    def data_options(
+        cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
+    ) -> list[dict[str, Any]]:
+        """Where a model that was trained in neighbourhoods predicts; a new training says it itself."""
+        spec = described["data"].get("neighbourhoods")
+        if spec is None or is_fit:
+            return []
+        near = NeighbourhoodSpec.from_dict(spec)
+        sizes = {"neighbourhood": near.num_nodes, "eval_neighbourhood": near.num_nodes}
+        return [sizes | {"relation_share": near.relation_share, "protocol": near.protocol}]
+
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse another split of the triples that the model was trained on."""
         there = trained.get("split")  # not in checkpoints of earlier versions

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# settings of a sampler that weights need as in their training
+_FIXED = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes")
+_NEAR = ("neighbourhood", "eval_neighbourhood")
+
 
 class LinkPrediction(Task):
     """Trains an encoder to tell links from unlinked pairs (binary cross-entropy), and ranks them.
@@ -477,13 +481,22 @@ class LinkPrediction(Task):
             },
         }
 
+    @classmethod
+    def data_options(
+        cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
+    ) -> list[dict[str, Any]]:
+        """The settings of the sampler; a new training is free to draw and to ask as it likes."""
+        there = described["data"]["settings"]
+        names = [*_FIXED, *_NEAR, *(() if is_fit else ("num_relabelings", "both_directions"))]
+        options = [{name: there[name]} for name in names if name in there]  # older checkpoints lack some
+        return options + ([{"directed": True}] if is_own and there["is_directed"] else [])
+
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other settings of the sampler, too."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
-        fixed = ["use_features", "normalize_features", "depth", "num_neighbors", "max_nodes"]
+        fixed: tuple[str, ...] = _FIXED
         if "neighbourhood" in before:  # older checkpoints have none
-            unsaid = now["eval_neighbourhood"] is None
-            fixed += ["neighbourhood", *(["eval_neighbourhood"] if unsaid else [])]
+            fixed += _NEAR if now["eval_neighbourhood"] is None else _NEAR[:1]
         for option in fixed:
             if before[option] != now[option]:
                 raise UsageError(

@@ -320,6 +320,19 @@ class NodeClassification(Task):
         if (take := getattr(self._datamodule(), "take_features", None)) is not None:
             take(described["features"])
 
+    @classmethod
+    def data_options(
+        cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
+    ) -> list[dict[str, Any]]:
+        """The treatment of features; one kind rules the other out."""
+        features = described["features"]
+        normalizes, standardizes = features["normalize"], "mean" in features
+        scale = {
+            "normalize_features": normalizes,
+            "standardize_features": None if normalizes else standardizes,
+        }
+        return [scale, {"reduce_channels": features["reduce_channels"]}]
+
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other features and classes, too; another graph is evaluated as it is."""
         features, before = datamodule.transform.describe(), trained["features"]

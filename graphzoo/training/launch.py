@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ import yaml
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from graphzoo.callbacks import Interrupted
+from graphzoo.catalog.classes import arguments_of, load_class
 from graphzoo.catalog.settings import read_settings
-from graphzoo.catalog.tasks import check_same_task, task_of, task_of_data
+from graphzoo.catalog.tasks import check_same_task, function_of, task_of, task_of_data
 from graphzoo.checkpoints.checks import check_description
 from graphzoo.checkpoints.read import read_checkpoint
-from graphzoo.datasets.kg.table import list_knowledge_graphs
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
@@ -35,19 +36,12 @@ from graphzoo.training.lightning_cli import GraphzooCLI
 from graphzoo.training.options import config_files
 from graphzoo.training.own_code import own_code
 from graphzoo.training.parser_errors import innermost
-from graphzoo.training.plan import Plan, RunState
+from graphzoo.training.plan import Plan, RunState, find_data
 from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings
 from graphzoo.training.unchanged import unchanged_process
-from graphzoo.types import NeighbourhoodSpec
 
 _SHAPING = ("decoder",)  # settings of tasks that say which weights there are
-# settings of links that a model needs as in its training, see `LinkPrediction.check_data`, and others
-_OF_LINKS = (
-    *("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes"),
-    *("neighbourhood", "eval_neighbourhood"),
-)
-_OF_SCORES = ("num_relabelings", "both_directions")
 
 
 def run_plan(plan: Plan) -> int:
@@ -142,9 +136,13 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     if plan.run_config is not None and not plan.trust:
         folder = Path(scratch.enter_context(tempfile.TemporaryDirectory()))
         without.append(_keep_plain_settings(state, plan.run_config, folder))
-    if plan.encoder_from_checkpoint or plan.weights:
-        _take_model(state)
-    _take_data_settings(state)
+    brings_model, brings_options = plan.encoder_from_checkpoint or plan.weights, _brings_data_options(plan)
+    if brings_model or brings_options:
+        weights = _weights_of(plan)
+        if brings_model:
+            _take_model(state, *weights)
+        if brings_options:
+            _take_data_options(state, *weights)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
     scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
@@ -215,17 +213,20 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     return path
 
 
-def _take_model(state: RunState) -> None:
+def _weights_of(plan: Plan) -> tuple[Path, Mapping[str, Any]]:
+    """The checkpoint or exported weights of a plan, and what they hold."""
+    if (checkpoint := plan.checkpoint) is None:
+        return Path(plan.weights), read_pretrained(plan.weights)
+    content = read_checkpoint(checkpoint)
+    check_description(content, checkpoint)
+    return checkpoint, content
+
+
+def _take_model(state: RunState, checkpoint: Path, content: Mapping[str, Any]) -> None:
     """Let a lone checkpoint, or exported weights, say which encoder they hold and with which settings.
 
     Of weights whose encoder the user names, only what else says which weights there are is taken.
     """
-    if (checkpoint := state.plan.checkpoint) is None:
-        checkpoint = Path(state.plan.weights)
-        content = read_pretrained(checkpoint)
-    else:
-        content = read_checkpoint(checkpoint)
-        check_description(content, checkpoint)
     described = content.get("graphzoo")
     if described is None:
         raise UsageError(f"{checkpoint} does not say which encoder it holds: add --model NAME")
@@ -250,56 +251,46 @@ def _take_model(state: RunState) -> None:
             state.arguments.insert(place, f"--model.init_args.{name}={text}")
 
 
-def _take_data_settings(state: RunState) -> None:
-    """Let weights that come without their run have data as in their training, unless the user says how.
+def _brings_data_options(plan: Plan) -> bool:
+    """Whether weights come without their run, and nobody says how their data are to be.
 
     A recipe says it, and so do the words by which `graphzoo compare` asks all models alike.
     """
-    plan = state.plan
-    alone = plan.checkpoint if plan.run_config is None and plan.command != "fit" else None
-    source = plan.weights or alone  # a fit from a checkpoint resumes its run
-    if not source or plan.names_recipe or config_files(plan.typed):
-        return
-    content = read_pretrained(source) if plan.weights else read_checkpoint(Path(source))
-    if not plan.weights:
-        check_description(content, Path(source))
-    described = content.get("graphzoo") or {}
+    # a fit from a checkpoint resumes its run
+    is_alone = plan.checkpoint is not None and plan.run_config is None and plan.command != "fit"
+    return (bool(plan.weights) or is_alone) and not plan.names_recipe and not config_files(plan.typed)
+
+
+def _take_data_options(state: RunState, source: Path, content: Mapping[str, Any]) -> None:
+    """Let weights have data as in their training; see `Task.data_options`."""
+    plan, described = state.plan, content.get("graphzoo") or {}
     task = task_of(described.get("task"))
     if task is None or task is not task_of_data(plan.data):
         return
-    data, features = described.get("data"), described.get("features")
-    settings: dict[str, Any] = {}
-    if task.kind == "kg":
-        is_one = plan.data == "kg" or plan.data in list_knowledge_graphs()  # a mixture asks in its own way
-        settings = _neighbourhoods_of(data) if is_one and plan.command != "fit" else {}
-        if any(plan.names(f"data.{name}") for name in settings):
-            return
-    elif task.kind == "nodes" and isinstance(features, dict):
-        settings = {"normalize_features": features.get("normalize", False)}
-        settings["reduce_channels"] = features.get("reduce_channels")
-        if not settings["normalize_features"]:
-            settings["standardize_features"] = "mean" in features
-        if plan.names("data.normalize_features") or plan.names("data.standardize_features"):
-            settings = {"reduce_channels": settings["reduce_channels"]}  # one rules out the other
-    elif task.kind in ("links", "pairs") and isinstance(data, dict):
-        wanted = _OF_LINKS if plan.command == "fit" else (*_OF_LINKS, *_OF_SCORES)
-        there = data.get("settings")
-        settings = {name: there[name] for name in wanted if name in there} if isinstance(there, dict) else {}
-        if plan.data == "links" and isinstance(there, dict) and there.get("is_directed") is True:
-            settings["directed"] = True
-    for name, value in settings.items():
-        is_plain = isinstance(value, int | float | None) or name == "protocol"
-        if not plan.names(f"data.{name}") and is_plain:
-            state.arguments.append(f"--data.init_args.{name}={'null' if value is None else value}")
-
-
-def _neighbourhoods_of(data: Any) -> dict[str, Any]:
-    """Where weights of facts predict, as options of their data."""
-    if not isinstance(data, dict) or data.get("neighbourhoods") is None:
-        return {}
-    spec = NeighbourhoodSpec.from_dict(data["neighbourhoods"])
-    near = {"neighbourhood": spec.num_nodes, "eval_neighbourhood": spec.num_nodes}
-    return near | {"relation_share": spec.relation_share, "protocol": spec.protocol}
+    data_class = load_class(read_settings(find_data(plan.data).path)["data"]["class_path"], plan.data)
+    known = {each.name for each in arguments_of(data_class)}  # a mixture has options of its own
+    try:
+        groups = function_of(task.class_path).data_options(  # type: ignore[attr-defined]
+            described, is_fit=plan.command == "fit", is_own=plan.data == task.kind
+        )
+        for name, value in (item for options in groups for item in options.items()):
+            # the parser would resolve `${...}`
+            if not isinstance(value, int | float | None) and not (
+                isinstance(value, str) and value.isidentifier()
+            ):
+                raise TypeError(f"{name} is {value!r}")
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{source}: what it says of its data is damaged ({error!r})\n"
+            "Take another checkpoint of the run, or train it again"
+        ) from error
+    for options in groups:
+        if options.keys() <= known and not any(plan.names(f"data.{name}") for name in options):
+            texts = {
+                name: value if isinstance(value, str) else json.dumps(value)
+                for name, value in options.items()
+            }
+            state.arguments += [f"--data.init_args.{name}={text}" for name, text in texts.items()]
 
 
 def show_help(command: str) -> int:

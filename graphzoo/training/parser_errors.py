@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # what a parser takes for a value, dash
 _JOINED = re.compile(r"[{,]\s*\w+:\w")
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
-_SUBCLASS = re.compile(r"'([\w.]+)' to be a subclass of (?:<class ')?(?:\w+\.)*(\w+)")
+_SUBCLASS = re.compile(r"'([\w.]+)' to be a subclass of (?:<class ')?(?:\w+\.)*(\w+Encoder)")
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
 _BY_NAME = {
     "callbacks": "lightning.pytorch.callbacks",
@@ -134,8 +134,11 @@ def explain(
         return problem
     if not option.startswith("-") and (problem := _wrong_class(option, command_line)):
         return problem
-    if problem := _other_encoder(option, value, "\n".join(texts)):
-        return place + problem
+    model = value_of("--model", command_line)
+    if any(base.__name__ == "Encoder" for base in _bases(model)):
+        return f"--model: {model} is an encoder, not a task with one\nGive --model.encoder {model}"
+    if match := _SUBCLASS.search("\n".join(texts)):
+        return f"{place}{option}: {_other_encoder(*match.groups())}"
     several = _types(keyed[-1])
     if " or " in several and not _NESTED.search(message):
         return f"{place}{option}: {value!r} does not fit\n{_class_hint(option, value) or several}"
@@ -153,16 +156,11 @@ def explain(
     return f"{place}{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
 
 
-def _other_encoder(option: str, value: str, text: str) -> str:
-    """An encoder given as a model, or of a kind that the task cannot use, in words; else ""."""
-    if match := _SUBCLASS.search(text):
-        path, base = match.groups()
-        models = models_with([base.removesuffix("Encoder").lower()])
-        known = f"\nModels with one: {', '.join(models)}" if models else ""
-        return f"{option}: {path} is no {base}, which the task needs{known}"
-    if option == "--model" and any(base.__name__ == "Encoder" for base in _bases(value)):
-        return f"--model: {value} is an encoder, not a task with one\nGive --model.encoder {value}"
-    return ""
+def _other_encoder(path: str, kind: str) -> str:
+    """What to say of an encoder of another kind than the task needs."""
+    models = models_with([kind.removesuffix("Encoder").lower()])
+    known = f"\nModels with one: {', '.join(models)}" if models else ""
+    return f"{path} is no {kind}, which the task needs{known}"
 
 
 def _bases(class_path: str) -> tuple[type, ...]:

@@ -195,6 +195,14 @@ def test_frozen_numbers_are_not_learned_and_the_address_is_told_once(tmp_path, c
     assert run.url in told and "graphzoo dashboard --project 'my zoo' --entity me" in told
 
 
+def test_a_disabled_run_is_told_as_such(tmp_path, capsys):
+    from graphzoo.callbacks import WandbRun
+
+    WandbRun(tmp_path)._tell(SimpleNamespace(offline=False, url=None))
+    told = capsys.readouterr().err
+    assert "disabled" in told and "dashboard" not in told
+
+
 @pytest.mark.parametrize("name", [*KINDS, "kg"])
 def test_a_run_keeps_its_report_pictures_and_checkpoint(wandb_runs, name):
     listed = PAGE.read_text().partition("### Files\n")[2].partition("\n## ")[0]

@@ -93,6 +93,8 @@ def test_a_row_that_fails_is_told_at_the_end_and_stops_no_other(queue):
     assert "1 row complete, 0 of them before; 2 failed" in end
     assert "rows.txt, line 1: galit" in end and "exit status 2" in end
     assert "rows.txt, line 3: mlp" in end and "there is no split 99" in end
+    apart = queue("galit NODES --seeds 0 --out alone", "gcn NODES --seeds 0")
+    assert apart.err.rstrip().endswith("all rows as a table: graphzoo results runs alone")
 
 
 def test_a_run_that_is_killed_fails_its_row_alone(monkeypatch, workplace):

@@ -36,7 +36,7 @@ def test_scores_of_entities(name, tmp_path):
 
 @pytest.mark.parametrize("encoder", ["PENCIL", "GALiT", "KnowFormer"])
 def test_scores_of_pairs(encoder, tmp_path):
-    _, data, batches, scores, figures = predicted(f"link-prediction, {encoder}", tmp_path)
+    task, data, batches, scores, figures = predicted(f"link-prediction, {encoder}", tmp_path)
     judged = data.judged("test")
     metric = LinkMetric(
         len(judged.positive), judged.negative.shape[-2], has_own_negatives=judged.has_own_negatives
@@ -45,6 +45,12 @@ def test_scores_of_pairs(encoder, tmp_path):
         assert logits.shape == (len(batch),)
         metric.update(logits.double(), batch.index)
     assert float(metric.compute()["mrr"]) == pytest.approx(figures["test/mrr"], rel=1e-6)
+    trainer = Trainer(**QUIET, default_root_dir=tmp_path)
+    assert torch.equal(torch.cat(trainer.predict(task, data)), torch.cat(scores))
+    for weight in task.encoder.parameters():
+        weight.data = torch.zeros_like(weight)
+    again = trainer.predict(task, data)
+    assert not torch.equal(torch.cat(again), torch.cat(scores)), "no states of other weights are kept"
 
 
 def test_scores_of_nodes(tmp_path):

@@ -326,3 +326,24 @@ def test_features_that_the_user_names_are_not_brought(tmp_path, monkeypatch, cap
     other = ["--data.standardize_features=true", "--run_dir=on"]
     assert main(["fit", "--ckpt_path=shared", *words, *CPU, *other]) == 2
     assert "the model was trained with normalize_features True, here it is False" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [
+        ({"normalize": False, "reduce_channels": "${oc.env:HOME}"}, "reduce_channels is '${oc.env:HOME}'"),
+        ({"normalize": False}, "KeyError('reduce_channels')"),
+        ("x", "TypeError"),
+    ],
+    ids=["an interpolation", "incomplete", "no table"],
+)
+def test_what_weights_say_of_their_data_is_checked(tmp_path, monkeypatch, capsys, features, told):
+    monkeypatch.chdir(tmp_path)
+    words = ["--data=nodes", f"--data.path={files(tmp_path, 'nodes')[0]}"]
+    assert main(["fit", "--model=galit", *words, *SMALL, "--run_dir=run"]) == 0
+    content = torch.load("run/checkpoints/best.ckpt", weights_only=True)
+    content["graphzoo"]["features"] = features
+    torch.save(content, "alone.ckpt")
+    assert main(["test", "--ckpt_path=alone.ckpt", *words, *CPU, "--run_dir=tested"]) == 2
+    error = capsys.readouterr().err
+    assert told in error and "Take another checkpoint of the run" in error and not Path("tested").exists()

@@ -236,5 +236,6 @@ def test_help_of_a_class(cli):
     ids=["as a model", "of another kind"],
 )
 def test_an_encoder_in_the_wrong_place(cli, words, told):
-    refused = cli("fit", *words, "--data", "umls")
-    assert refused.status == 2 and told in refused.err
+    for data in ("umls", "kinship"):  # with a recipe and without
+        refused = cli("fit", *words, "--data", data)
+        assert refused.status == 2 and told in refused.err
