@@ -161,6 +161,11 @@ class GraphzooCLI(LightningCLI):
         # A configuration that is used again must neither resume nor claim the same directory.
         parser = self._parser(self.plan.command)
         parser.dump_header = _header(self.state)
+        trainer = self.config[self.plan.command].trainer
+        if self.plan.resume:
+            named = [used.removeprefix("logger ") for used in self.plan.used if used.startswith("logger ")]
+            newest = any(word.startswith("--trainer.logger.") for word in self.plan.typed)
+            trainer.logger = without_repeated(trainer.get("logger"), named, newest=newest)
         saved = self.config[self.plan.command].clone()
         saved["ckpt_path"] = None
         self._config_text = self._with_left_out(parser.dump(saved, skip_unset=False, skip_validation=True))
@@ -174,14 +179,11 @@ class GraphzooCLI(LightningCLI):
         self.state.missing = missing_folders(self.run_dir)
         if self.plan.resume:
             self.state.events = set((self.run_dir / "tensorboard").glob("events.*"))
-        trainer = self.config[self.plan.command].trainer
         if self.plan.dry_run:
             trainer.logger = False  # some write when they are made, or need to know where
         else:
             if self.run_dir.is_dir():
                 self._lock()
-            if self.plan.resume and any(word.partition("=")[0] == "--logger" for word in self.plan.typed):
-                trainer.logger = without_repeated(trainer.get("logger"))
             loggers = trainer.get("logger")
             place_loggers(loggers, self.run_dir, self.state, self._names)
             self._plain = self._plain_config() if loggers else self._plain

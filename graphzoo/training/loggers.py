@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,19 @@ def loggers_of(given: Any, run_dir: Path) -> Any:
     return [metrics, TensorBoardLogger(run_dir, name="tensorboard", version="", default_hp_metric=False)]
 
 
-def without_repeated(loggers: Any) -> Any:
-    """The loggers of a resumed run without those that `--logger` names again, which it has already."""
+def without_repeated(loggers: Any, names: Sequence[str], *, newest: bool) -> Any:
+    """The loggers of a resumed run, one for each of the `names` that `--logger` names again.
+
+    The run's own stays, or the `newest` where the command line sets its arguments: a second one would log
+    every value twice.
+    """
     if not isinstance(loggers, list):
         return loggers
-    paths = [logger.get("class_path") for logger in loggers]
-    return [logger for i, logger in enumerate(loggers) if paths[i] not in paths[:i]]
+    spare: list[int] = []
+    for name in names:
+        same = [one for one in loggers if name in one["class_path"].rpartition(".")[2].lower()]
+        spare += map(id, same[:-1] if newest else same[1:])
+    return [one for one in loggers if id(one) not in spare]
 
 
 def place_loggers(loggers: Any, run_dir: Path, state: RunState, names: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "wandb.md"
 # Which runs have a key: the fixture's name of a run -> words in the column of tasks.
@@ -279,7 +280,9 @@ def test_who_goes_on_goes_on_in_the_same_run(wandb_runs):
     assert json.loads((wandb_runs.folder / "kg" / "wandb" / "id.json").read_text())["id"] == first.run.run_id
     assert len({run.run.run_id for run in (*wandb_runs.once, *wandb_runs.nodes, *wandb_runs.links)}) == 3
     epochs = [row["epoch"] for row in second.history if "val/mrr" in row]
-    assert epochs == [2], "what was done is not done again"
+    assert epochs == [2], "what was done is not done again, and logged once"
+    config = yaml.safe_load((wandb_runs.folder / "kg" / "config.yaml").read_text())
+    assert len(config["trainer"]["logger"]) == 1, "so is what the next resume begins with"
     validated = [row["val/mrr"] for run in (first, second) for row in run.history if "val/mrr" in row]
     assert second.summary["best/validation"] == max(validated)
 

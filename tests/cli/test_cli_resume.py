@@ -481,6 +481,16 @@ def test_every_logger_by_name_needs_no_trust_in_a_resume(cli, name):
     assert plain_settings(config, "x", fit=True)[1] == []
 
 
+@pytest.mark.parametrize(("newest", "projects"), [(False, [None, "mine", None]), (True, [None, None, "new"])])
+def test_a_logger_named_again_in_a_resume_logs_once(newest, projects):
+    from graphzoo.training.loggers import without_repeated
+
+    others = [{"class_path": "lightning.pytorch.loggers.CSVLogger"} for _ in range(2)]
+    mine, new = ({"class_path": WANDB, "project": project} for project in ("mine", "new"))
+    kept = without_repeated([others[0], mine, others[1], new], ["wandb"], newest=newest)
+    assert [one.get("project") for one in kept] == projects
+
+
 def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
     shutil.copytree(trained, "run")
     config = yaml.safe_load(Path("run/config.yaml").read_text())
