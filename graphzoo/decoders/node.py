@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from graphzoo.errors import UsageError, check_choice
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.layers import NoiseStream, dropout
 from graphzoo.sampling import hash_numbers
 
@@ -38,6 +38,7 @@ class NodeDecoder(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("the decoder", kind, NodeDecoderKind)
+        check_range(at_least=0, below=1, dropout=dropout)
         if num_classes < 1:
             raise UsageError("the data have no classes, so there is nothing to predict")
         self.dropout = dropout

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from graphzoo.errors import check_choice
+from graphzoo.errors import check_choice, check_range
 from graphzoo.layers import NoiseStream, dropout
 from graphzoo.sampling import hash_numbers
 
@@ -36,6 +36,7 @@ class PairDecoder(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("the decoder", kind, PairDecoderKind)
+        check_range(at_least=0, below=1, dropout=dropout)
         self.kind, self.dropout = kind, dropout
         width = in_channels if kind == "hadamard" else 2 * in_channels
         self.hidden = nn.Linear(width, in_channels) if kind in ("hadamard", "concat") else None
