@@ -33,16 +33,19 @@ import io
 import re
 import shlex
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 from benchmarks.common import RESULTS
-from graphzoo.catalog.tasks import PERCENT
+from graphzoo.catalog.tasks import PERCENT, TASKS
 from graphzoo.cli.results import results_main
+from graphzoo.runs.collect import AS_PUBLISHED
 from graphzoo.runs.published import Published, compare, parse_published
 from graphzoo.runs.row import read_row
 from graphzoo.runs.tables import spread
 
 ROOT = Path(__file__).parent.parent
+TITLES = {name: title for task in TASKS.values() for name, title in task.columns.items()}
 BLOCK = re.compile(
     r"(?P<begin>^<!-- results: (?P<options>.*?) -->\n).*?(?P<end>^<!-- end of results -->$)", re.M | re.S
 )
@@ -83,42 +86,79 @@ def columns_of(path: Path, headings: dict[str, str]) -> str:
 
 
 def published_by(paper: str) -> str:
-    """Every line of a paper's tables about its model: our score, or why there is none and the hours."""
+    """Every line of a paper's tables about its model: our score, or why there is none and the hours.
+
+    Columns that would be empty are left out.
+    """
     with (RESULTS / "papers.csv").open(newline="", encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["paper"] == paper]
-    cells = [["table", "what", "metric", "paper", "ours", "", "why not", "hours"]]
-    cells.append(["---"] * len(cells[0]))
+    named = {(line["kept"], line["metric"]) for line in lines}
+    rows = []
     for line in lines:
         metric = line["metric"]
         figure = (
             parse_published(f"{metric}={line['published']}")[f"test/{metric}"] if line["published"] else None
         )
-        shown = "" if figure is None else spread(metric, *figure)
-        who = [line["table"], line["what"], PERCENT.get(metric, metric), shown]
-        cells.append([*who, *ours(line["kept"], metric, figure), line["why"], line["hours"]])
+        rows.append(
+            {
+                "table": line["table"],
+                "what": line["what"],
+                "metric": PERCENT.get(metric, metric),
+                "paper": "" if figure is None else spread(metric, *figure),
+                **ours(line["kept"], metric, figure, named),
+                "why not": line["why"],
+                "hours": line["hours"],
+            }
+        )
+    kept = [
+        name for name in rows[0] if name in ("table", "what", "", "ours") or any(row[name] for row in rows)
+    ]
+    cells = [kept, ["---"] * len(kept), *([row[name] for name in kept] for row in rows)]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def ours(kept: str, metric: str, figure: Published | None) -> list[str]:
-    """The score of a kept row and how it compares; for several rows, or a file, where they are shown."""
+def ours(
+    kept: str, metric: str, figure: Published | None, named: Container[tuple[str, str]]
+) -> dict[str, str]:
+    """The score of a kept row and how it compares; for several rows, or a file, where they are shown.
+
+    Beside it the score of the same model on the whole graph, where that is another one, and the row's other
+    metrics that the paper has, unless they are `named` in a line of their own.
+    """
+    cells = dict.fromkeys(("ours", "", "on the whole graph", "other metrics (paper)"), "")
     if not kept:
-        return ["", ""]
+        return cells
     if kept.startswith("ablations/"):
         rows = len(list((RESULTS / kept).glob("*/row.json")))
         many = f"{rows} rows" if rows > 1 else "one row"
         marker = f"<!-- results: {kept} "
         pages = sorted((ROOT / "docs").glob("results-*.md"))
         page = next(page for page in pages if marker in page.read_text(encoding="utf-8"))
-        return [f"[{many}]({page.name})", ""]
-    if kept.endswith(".csv"):
-        return [f"`{kept}`", ""]
+        return cells | {"ours": f"[{many}]({page.name})"}
+    if kept.endswith((".csv", "/")):
+        return cells | {"ours": f"`{kept}`"}
     row = read_row(RESULTS / kept / "row.json")
-    found = row["metrics"][f"test/{metric}"]
-    verdict = ""
-    if figure is not None:
-        count = len(found["values"])
-        verdict = compare(found["mean"], *figure, std=found["std"], runs=count, tested=row.get("tested"))
-    return [spread(metric, found["mean"], found["std"]), verdict]
+
+    def shown(name: str, figure: Published | None) -> tuple[str, str]:
+        found = row["metrics"][f"test/{name}"]
+        count, verdict = len(found["values"]), ""
+        if figure is not None:
+            verdict = compare(found["mean"], *figure, std=found["std"], runs=count, tested=row.get("tested"))
+        return spread(name, found["mean"], found["std"]), verdict
+
+    cells["ours"], cells[""] = shown(metric, figure)
+    if f"test/whole_graph/{metric}" in row["metrics"]:
+        cells["on the whole graph"] = ", ".join(filter(None, shown(f"whole_graph/{metric}", figure)))
+    others = []
+    for full, found in row["metrics"].items():
+        name = full.removeprefix("test/")
+        if found["paper"] is None or name == metric or (kept, name) in named:
+            continue
+        published = Published(found["paper"], found["paper_std"])
+        score, verdict = shown(name, published)
+        others.append(f"{TITLES.get(name, name)} {score} ({spread(name, *published)}) {verdict}")
+    cells["other metrics (paper)"] = "; ".join(others)
+    return cells
 
 
 def mark(note: str, notes: list[str]) -> str:
@@ -142,9 +182,12 @@ def with_notes(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str
 def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str, str]]:
     """A row for each data set and metric, a column for each model: ours, and the paper's in brackets."""
     chosen: dict[tuple[str, str, str], tuple[dict[str, str], str]] = {}
+    unchanged: dict[tuple[str, str, str], list[tuple[str, dict[str, str]]]] = {}
     for entry in entries:
         model, _, recipe = entry["model"].rstrip(")").partition(" (")
         key = (entry["data"], entry["metric"], model)
+        if recipe.endswith(AS_PUBLISHED):
+            unchanged.setdefault(key, []).append((recipe, entry))
         # several runs come before one, then the recipe of the data set's own name
         rank = entry["runs"] == "1", bool(recipe)
         if key not in chosen or rank < (chosen[key][0]["runs"] == "1", bool(chosen[key][1])):
@@ -155,7 +198,10 @@ def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str,
         empty = {"data": data, "metric": metric, **dict.fromkeys(models, "")}
         ours = f"**{entry['ours']}**" if entry[""] in ("met", "above") else entry["ours"]
         tested = [entry.get("protocol", ""), entry["differs"]]
-        said = [f"`{recipe}`" if recipe else "", *tested, "one run" if entry["runs"] == "1" else ""]
+        one = "one run" if entry["runs"] == "1" else ""
+        others = unchanged.get((data, metric, model), []) if not recipe else []
+        plain = [f"`{name}` has {other['ours']}" for name, other in others]
+        said = [f"`{recipe}`" if recipe else "", *tested, one, *plain]
         note = mark("; ".join(filter(None, said)), notes)
         rows.setdefault((data, metric), empty)[model] = f"{ours} ({entry['paper']}){note}"
     return list(rows.values())

@@ -53,15 +53,44 @@ SOURCES = {
         "checkpoint_choice.csv",
     ],
     "docs/results-ablations.md": ["rows/*", "ablations/*"],
-    "docs/results-links.md": ["rows/*", "*.csv", "ablations/pencil*", "ablations/gat*"],
+    "docs/results-links.md": [
+        "rows/pencil*",
+        "rows/heuristic*",
+        "rows/*-link*",
+        "rows/*-pair*",
+        "link_*.csv",
+        "training/pencil*",
+        "training/*link*",
+        "ablations/pencil*",
+        "ablations/gat*",
+    ],
+    "docs/results-baselines.md": ["rows/*", "checkpoint_choice.csv"],
+    "README.md": ["rows/*", "fine_tuned.csv"],
 }
 # An MRR or accuracy with three or four places, a percentage with one or two.
-FIGURE = re.compile(r"(?<![\w.])(?:0?\.\d{3,4}|\d{2}\.\d{1,2})(?![\d.])")
+_FIGURE = r"(?<![\w.])(?:0?\.\d{3,4}|\d{2}\.\d{1,2})(?!\d|\.\d)"
+FIGURE = re.compile(_FIGURE)
+SPREAD = re.compile(rf"({_FIGURE}) ± (\d+\.\d+)")
+SCORES = {"mrr", *(f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)), "acc", "auroc", "ap", "rmse"}
+NO_SCORES = {
+    "commit",
+    "machine",
+    "date",
+    "config",
+    "torch",
+    "seconds",
+    "hours",
+    "minutes",
+    "p20",
+    "p80",
+    "lr",
+    "train/lr",
+}
 NUMBER = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
 QUOTING = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 
 
-def figures(text):
+def figures(text, wanted=FIGURE):
     """(section, figure) of all that is neither code, formula nor generated table."""
     for pattern in (r"<!-- results.*?<!-- end of results -->", r"```.*?```", r"`[^`\n]*`", r"\$[^$]*\$"):
         text = re.sub(pattern, "", text, flags=re.DOTALL)
@@ -69,16 +98,33 @@ def figures(text):
     for line in text.splitlines():
         if line.startswith("#"):
             section = line.lstrip("# ")
-        for found in FIGURE.findall(line):
+        for found in wanted.findall(line):
             yield section, found
 
 
 def kept(patterns):
-    """All numbers of the kept files that match a pattern, sorted."""
+    """The scores in the kept files that match a pattern, sorted.
+
+    Of rows those of metrics, the papers' and the validation's too, of tables all that is no time or setting.
+    """
     numbers = set()
-    for file in sorted([*RESULTS.rglob("*.csv"), *RESULTS.rglob("*.json")]):
-        if file.name != "noted.csv" and any(fnmatch(str(file.relative_to(RESULTS)), p) for p in patterns):
-            numbers.update(map(float, NUMBER.findall(file.read_text(encoding="utf-8"))))
+    for file in sorted([*RESULTS.rglob("*.csv"), *RESULTS.rglob("row.json")]):
+        if file.name == "noted.csv" or not any(fnmatch(str(file.relative_to(RESULTS)), p) for p in patterns):
+            continue
+        if file.suffix == ".csv":
+            with file.open(encoding="utf-8", newline="") as lines:
+                for line in csv.DictReader(lines):
+                    cells = [str(cell) for name, cell in line.items() if name not in NO_SCORES]
+                    numbers.update(map(float, NUMBER.findall(" ".join(cells))))
+            continue
+        row = json.loads(file.read_text(encoding="utf-8"))
+        scores = list(row["metrics"].items())
+        for run in row["runs"]:
+            scores += [(name, {"mean": value}) for name, value in (run.get("validation") or {}).items()]
+        for name, found in scores:
+            if name.rpartition("/")[2] in SCORES:
+                numbers.update(found.pop("values", []))
+                numbers.update(value for value in found.values() if isinstance(value, float))
     return sorted(numbers)
 
 
@@ -90,6 +136,26 @@ def is_kept(figure, numbers):
         if place < len(numbers) and numbers[place] <= (float(figure) + half) / scale:
             return True
     return False
+
+
+def kept_spreads():
+    """(mean, deviation) of every metric of every kept row, and of all that a CSV file writes so."""
+    pairs = set()
+    for file in RESULTS.rglob("row.json"):
+        for found in json.loads(file.read_text(encoding="utf-8"))["metrics"].values():
+            if found["std"] is not None:
+                pairs.add((found["mean"], found["std"]))
+    for file in RESULTS.rglob("*.csv"):
+        text = "" if file.name == "noted.csv" else file.read_text(encoding="utf-8")
+        pairs.update(
+            (float(mean), float(std)) for mean, std in re.findall(r"(\d*\.\d+) ?± ?(\d*\.\d+)", text)
+        )
+    with (RESULTS / "link_facts.csv").open(encoding="utf-8", newline="") as file:
+        facts = {(line["data"], line["fact"]): float(line["value"]) for line in csv.DictReader(file)}
+    for (data, fact), mean in facts.items():
+        if fact.endswith(", mean"):
+            pairs.add((mean, facts[data, fact.replace(", mean", ", deviation")]))
+    return pairs
 
 
 def noted():
@@ -112,10 +178,38 @@ def test_a_quoted_score_is_in_a_kept_file(page):
     assert not_kept(page) - set(noted()) == set(), "keep the file that it comes from, or leave it out"
 
 
+def spreads_not_kept(page):
+    pairs = kept_spreads()
+    return {
+        (page, section, " ± ".join(quoted))
+        for section, quoted in figures((ROOT / page).read_text(encoding="utf-8"), SPREAD)
+        if not any(is_kept(quoted[0], [mean]) and is_kept(quoted[1], [std]) for mean, std in pairs)
+    }
+
+
+@pytest.mark.parametrize("page", QUOTING)
+def test_a_quoted_deviation_is_that_of_its_mean(page):
+    """Both from one row: a wrong figure seldom meets another pair by chance."""
+    assert spreads_not_kept(page) - set(noted()) == set(), "keep the row that it comes from, or leave it out"
+
+
+def test_means_and_deviations_are_those_of_the_runs():
+    """Of every metric of every kept row, by NumPy."""
+    for file in RESULTS.rglob("row.json"):
+        row = json.loads(file.read_text(encoding="utf-8"))
+        for name, found in row["metrics"].items():
+            values = np.array(found["values"])
+            assert found["mean"] == pytest.approx(values.mean(), rel=1e-12), (file, name)
+            assert (found["std"] is None) == (values.size == 1), (file, name)
+            if found["std"] is not None:
+                assert found["std"] == pytest.approx(values.std(ddof=1), rel=1e-9, abs=1e-15), (file, name)
+
+
 def test_nothing_is_noted_in_vain():
     rows = noted()
     assert len(rows) == len(set(rows))
-    assert set(rows) - {row for page in QUOTING for row in not_kept(page)} == set()
+    missing = {row for page in QUOTING for row in not_kept(page) | spreads_not_kept(page)}
+    assert set(rows) - missing == set()
 
 
 def test_scores_of_recipes_are_those_of_the_kept_rows():
@@ -151,7 +245,7 @@ def test_each_line_of_the_papers_tables_has_a_score_or_a_reason():
     for line in lines:
         assert bool(line["kept"]) != bool(line["why"]), line
         if line["why"].startswith(("too long", "not run")):
-            assert float(line["hours"]) > 0, line
+            assert all(float(hours) > 0 for hours in line["hours"].split(" to ")), line
         if not line["kept"]:
             continue
         assert (RESULTS / line["kept"]).exists(), line
@@ -188,6 +282,8 @@ def test_scores_in_neighbourhoods_say_whose_they_are():
 
 
 def test_what_counts_as_a_figure():
-    text = "# A b\nMRR 0.4062 and 84.4 ± 0.45 %, `0.123`, $0.456$, version 2.13.0, 3.1 s\n```\n0.999\n```\n"
-    assert list(figures(text)) == [("A b", "0.4062"), ("A b", "84.4")]
+    text = "# A b\nMRR 0.4062 and 84.4 ± 0.45 %, `0.123`, $0.456$, version 2.13.0, 3.1 s\n"
+    text += "```\n0.999\n```\nIt is 0.886.\n"
+    assert list(figures(text)) == [("A b", "0.4062"), ("A b", "84.4"), ("A b", "0.886")]
+    assert list(figures(text, SPREAD)) == [("A b", ("84.4", "0.45"))]
     assert is_kept("0.4062", [0.40618]) and is_kept("84.4", [0.8442]) and not is_kept("0.4062", [0.4063])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from graphzoo.runs.record import Record
 
 
+# How recipes end that have the authors' settings, or no part that the paper has not, beside one of ours.
+AS_PUBLISHED = ("-published", "-plain")
 WHO = ("data", "model", "recipe", "name")
 
 
@@ -73,7 +75,7 @@ def collect(
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """By data, model and recipe; the authors' settings before ours."""
     data, model, recipe, name = (_in_order(row.get(key)) for key in WHO)
-    return data, model, not str(row.get("recipe") or "").endswith("-published"), recipe, name
+    return data, model, not str(row.get("recipe") or "").endswith(AS_PUBLISHED), recipe, name
 
 
 def _in_order(name: Any) -> list[tuple[float, str]]:
