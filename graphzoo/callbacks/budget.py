@@ -43,7 +43,8 @@ class QueryBudget(EarlyStopping):
         if stage != "fit":
             return
         datamodule: Any = getattr(trainer, "datamodule", None)
-        if not hasattr(datamodule, "num_micro_batches") or not hasattr(pl_module, "lr_milestones"):
+        needed = (datamodule, "num_micro_batches"), (datamodule, "triples"), (pl_module, "lr_milestones")
+        if not all(hasattr(owner, name) for owner, name in needed):
             raise UsageError("QueryBudget is for knowledge graphs: KGCompletion with a KGDataModule")
         num_triples, batch_size = len(datamodule.triples("train")), datamodule.batch_size
         per_epoch = min(num_triples, max(batch_size, self.queries // _MIN_ROUNDS))

@@ -45,6 +45,11 @@ class TaskInfo:
     facts: str = ""  # of a datamodule: what of its graph tells which model does well
     has_splits: bool = True  # whether its data by name can have several
 
+    @property
+    def data_kind(self) -> str:
+        """What its own data are called, `--data links`."""
+        return "links" if self.kind == "pairs" else self.kind
+
 
 def _percent(*names: str) -> dict[str, str]:
     return {name: PERCENT[name] for name in names}

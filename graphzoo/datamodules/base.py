@@ -128,6 +128,12 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         self.eval_batch_size = eval_batch_size
         self.seed, self.num_workers = seed, num_workers
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    # Lightning's own walks through the loaders, and makes batches to count them
+    __str__ = __repr__
+
     in_memory = False
     """Whether the graph was given by the caller instead of by a name or a path."""
 
@@ -153,7 +159,15 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 
         Args:
             epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
+
+        Raises:
+            UsageError: with the trainer's `overfit_batches`, which would need a loader of another order.
         """
+        if self.trainer is not None and getattr(self.trainer, "overfit_batches", 0) > 0:
+            raise UsageError(
+                "overfit_batches takes the order from the loader, by which graphzoo's runs resume\n"
+                "Take limit_train_batches and no validation: limit_train_batches=1, limit_val_batches=0"
+            )
         batches, sampler, ahead = self._training()
         current = self.trainer.current_epoch if self.trainer is not None else 0
         sampler.set_epoch(current if epoch is None else epoch)

@@ -308,7 +308,7 @@ class NodeFormer(NodeEncoder):
         return adjacency, self._features.get((x,), make_features, x.requires_grad)
 
     def _traced_graph(self, x: Tensor, edge_index: Tensor | None) -> AdjacencyOrders:
-        """The first adjacency order of edges that are distinct and no loops, by torch's own operations."""
+        """The first adjacency order, by torch's own operations."""
         if self.rb_order > 1:
             raise UsageError(
                 f"a program makes no adjacency beyond the edges, and rb_order is {self.rb_order}\n"

@@ -219,6 +219,9 @@ def _of_data(data: Any) -> tuple[Any, Any]:
         edges = data.get("adj_t")
     if data.get("x") is None or edges is None:
         raise UsageError(f"data needs x and edge_index; it holds {', '.join(sorted(data.keys()))}")
+    weights = data.get("edge_weight")
+    if isinstance(weights, Tensor) and bool((weights != 1).any()):
+        raise UsageError("data has edge_weight, which encoders do not use; give data.x and data.edge_index")
     return data.x, edges
 
 

@@ -76,6 +76,10 @@ class DenoisedEncoder(NodeEncoder):
             if edge_index is None:
                 name = f"{type(self).__name__} needs the edges once"
                 raise UsageError(f"{name}: pass edge_index, or {self.prepared}= from precompute")
+            if torch.compiler.is_exporting():
+                raise UsageError(
+                    f"a program of {type(self).__name__} has no edges: give {self.prepared}= from precompute"
+                )
             given = self._denoise(x, edge_index)
         check_rows(self.prepared, given, x)
         return given

@@ -31,6 +31,8 @@ from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import copy_regular
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from graphzoo.tasks import Task
 
 
@@ -55,6 +57,7 @@ def export_run(
     to: str = "safetensors",
     licence: str = "",
     reverse_weight: float | None = None,
+    weights: Mapping[str, Tensor] | None = None,
     trust: bool = False,
 ) -> Path:
     """Write a trained model to a new folder.
@@ -66,6 +69,7 @@ def export_run(
             `torch.export.load`, with its inputs described in `inputs.json`. "onnx": the same for onnxruntime.
         licence: Of the weights, for the model card.
         reverse_weight: For knowledge graphs, instead of the run's; 0: forward queries only, as a program.
+        weights: Instead of the checkpoint's, as its task's `state_dict` has them; others come without scores.
         trust: Import classes that the checkpoint names even if they are neither registered nor imported.
 
     Raises:
@@ -77,15 +81,19 @@ def export_run(
 
     check_choice("to", to, FORMATS)
     file, place = find_checkpoint(run)
-    if file.name == WEIGHTS and to == "safetensors":
-        raise UsageError(f"{run} is exported already\nCopy the folder")
+    exported = file.name == WEIGHTS
     checkpoint = read_checkpoint(file)
+    changed = weights is not None and _differ(checkpoint["state_dict"], weights)
+    if exported and to == "safetensors" and not changed:
+        raise UsageError(f"{run} is exported already\nCopy the folder")
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
     info = task_of(task)
     settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
-    exported = file.name == WEIGHTS
     results = checkpoint.get("results") or {} if exported else _results(place, checkpoint.get("epoch"))
+    if weights is not None and changed:
+        task.load_state_dict(weights)
+        results, checkpoint["state_dict"] = {}, {name: weight.cpu() for name, weight in weights.items()}
     evaluated = settings.get("reverse_weight") or 0.0
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
@@ -109,6 +117,16 @@ def export_run(
         call = info.example if info else "model.predict(...)"
         use = _USE.format(name=name, call=call, module=module, encoder=encoder)
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card(use), graph=graph)
+
+
+def _differ(kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> bool:
+    """Whether the weights of a model are others than those of its file."""
+    import torch
+
+    same = (
+        kept[name].dtype == now.dtype and torch.equal(kept[name], now.cpu()) for name, now in weights.items()
+    )
+    return not all(same)
 
 
 def _export_program(

@@ -19,7 +19,7 @@ from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph, stored_graph
-from graphzoo.inference.names import Vocabulary
+from graphzoo.inference.names import Vocabulary, plain_item
 from graphzoo.inference.queries import encode_facts, read_facts
 from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
 from graphzoo.inference.sources import refuse_others
@@ -298,9 +298,9 @@ class KGModel(TrainedModel):
         """Names to directed queries; a single value stands for every query."""
         if relation is None:
             raise UsageError("relation is missing; predict asks for heads or tails of one relation")
-        columns = {"head": head, "relation": relation, "tail": tail}
+        columns = {"head": plain_item(head), "relation": plain_item(relation), "tail": plain_item(tail)}
         lists = {
-            name: value.tolist() if hasattr(value, "tolist") else list(value)
+            name: list(map(plain_item, value.tolist() if hasattr(value, "tolist") else value))
             for name, value in columns.items()
             if isinstance(value, Iterable) and not isinstance(value, str)
         }

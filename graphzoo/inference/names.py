@@ -136,9 +136,9 @@ class NodeNames:
         if not isinstance(given, Iterable) and not isinstance(given, int):
             raise UsageError(f"nodes are a name, a number, or several of them, got {given!r}")
         for node in [given] if isinstance(given, str | int) else given:
-            number = self.get(node)
+            number = self.get(plain_item(node))
             if number is None:
-                raise UsageError(f"unknown {self.explain(node)}")
+                raise UsageError(f"unknown {self.explain(plain_item(node))}")
             numbers.append(number)
         return torch.tensor(numbers, dtype=torch.int64)
 
@@ -146,6 +146,11 @@ class NodeNames:
         """Names of nodes [n] given by number, or the numbers where the nodes have no names."""
         numbers: np.ndarray[Any, np.dtype[Any]] = index.numpy()
         return numbers if self.are_numbers else self._array[numbers]
+
+
+def plain_item(value: Any) -> Any:
+    """A tensor or array without dimensions as the number or name that it holds; others as they are."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _triples(text: str) -> set[str]:

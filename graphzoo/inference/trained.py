@@ -138,6 +138,9 @@ class TrainedModel:
     def save(self, folder: str | PathLike[str], *, to: str = "safetensors", licence: str = "") -> Path:
         """Write the model into a new folder to share, as `graphzoo export` does.
 
+        Weights that were changed since it was loaded are written as they are now, without the scores of the
+        run, which are not theirs.
+
         Args:
             folder: Must not exist yet, or be empty.
             to: "safetensors", for `graphzoo.load`; "torch.export" or "onnx", a program without graphzoo.
@@ -153,7 +156,7 @@ class TrainedModel:
             raise UsageError("the model was not loaded from a file; train it with graphzoo.fit or load a run")
         from graphzoo.inference.export import export_run
 
-        return export_run(self.checkpoint, folder, to=to, licence=licence)
+        return export_run(self.checkpoint, folder, to=to, licence=licence, weights=self.task.state_dict())
 
     def _kept(self, key: Any, make: Callable[[], T]) -> T:
         """What was made of a graph, kept until another one is asked about.

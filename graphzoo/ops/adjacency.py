@@ -80,15 +80,21 @@ class PlainAdjacency(SparseAdjacency):
     """The same matrix with loops added, by torch's own operations and without looking at values.
 
     For programs that are traced: only `matmul` and `row_sums` are there, and `matmul` holds an [E, D] table.
-    The edges [2, E], int64, are distinct and no loops.
+    The edges [2, E] are int64; loops and repeated ones stay as entries that are 0 and count in no degree.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> None:
         nodes = torch.arange(num_nodes, device=edge_index.device)
+        source, target = edge_index
+        ordered, order = (source * num_nodes + target).sort()
+        is_new = (ordered != ordered.roll(1)) | (torch.arange(ordered.shape[0], device=ordered.device) == 0)
+        counts = torch.zeros_like(source, dtype=dtype).scatter(0, order, is_new.to(dtype)) * (
+            source != target
+        )
         self._source, self._target = torch.cat([edge_index[0], nodes]), torch.cat([edge_index[1], nodes])
-        ones = torch.ones_like(self._target, dtype=dtype)
-        scale = torch.zeros_like(nodes, dtype=dtype).index_add(0, self._target, ones).rsqrt()
-        self._weight, self._num_nodes = scale[self._target] * scale[self._source], num_nodes
+        counts = torch.cat([counts, torch.ones_like(nodes, dtype=dtype)])
+        scale = torch.zeros_like(nodes, dtype=dtype).index_add(0, self._target, counts).rsqrt()
+        self._weight, self._num_nodes = scale[self._target] * scale[self._source] * counts, num_nodes
 
     def row_sums(self) -> Tensor:
         """A 1, [N]."""

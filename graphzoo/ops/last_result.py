@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 T = TypeVar("T")
 
@@ -42,3 +45,13 @@ def version_of(tensor: Tensor) -> int | None:
     """What changes whenever a tensor is written to, or None."""
     # Tensors made in inference mode have no version: inside it they can be changed unseen.
     return None if tensor.is_inference() else int(tensor._version)
+
+
+def _note_fused_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Fused kernels write to the parameters of an optimiser without a new version."""
+    fused = [group["params"] for group in optimizer.param_groups if group.get("fused")]
+    increment_version([p for params in fused for p in params if p.grad is not None])
+
+
+# of every optimiser: a user's own may train what was computed from
+register_optimizer_step_post_hook(_note_fused_step)

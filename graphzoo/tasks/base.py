@@ -267,6 +267,12 @@ class Task(LightningModule):
                 f"{type(self).__name__} takes its graph from a DataModule: "
                 "call trainer.fit(task, datamodule=...)"
             )
+        own, wanted = getattr(getattr(datamodule, "kind", None), "own", ""), task_of(self)
+        if own and wanted is not None and own != wanted.data_kind:
+            raise UsageError(
+                f"{type(self).__name__} is for {wanted.title}, and the DataModule is a "
+                f"{type(datamodule).__name__}\nGive one of the task's data"
+            )
         return datamodule
 
     def _has_data(self) -> bool:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # of exported weights, by what they were trained for: a kind of encoder that learns nothing else
 _LEARNT_BY = {"links": "pair", "nodes": "node", "kg": "query"}
+_LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
+_NOTHING = {f"--trainer.{name}={zero}" for name in _LENGTHS for zero in ("0", "0.0")}
 _UNFIT = {
     "dry_run": "it trains no model; on the command line: graphzoo fit --dry-run",
     "print_config": "it trains no model; on the command line: graphzoo fit --print_config",
@@ -74,6 +76,8 @@ def fit(
     >>> model = graphzoo.fit("knowformer", "umls", max_epochs=5)  # doctest: +SKIP
     """
     words = [*_words({"model": model}), *_words(overrides)]
+    if nothing := next((word for word in words if word in _NOTHING), ""):
+        raise UsageError(f"{nothing} trains nothing, and fit returns a trained model")
     with unchanged_process():
         if data is None or isinstance(data, str | os.PathLike):
             plan = _plan([*words, *_words({"data": data})], callbacks)

@@ -104,6 +104,11 @@ def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         names = [str(name).lower() for name in data.columns]
         is_typed = any(name in _RELATIONS for name in names)
+        if is_typed and len(names) == 2:
+            raise UsageError(
+                f"data has the columns {', '.join(names)}: triples have three, head, relation and tail\n"
+                "Give all of them as columns; those of an index become columns by reset_index()"
+            )
         ends = link_columns(names)
         others = [kind for i, kind in enumerate(data.dtypes) if ends is not None and i not in ends]
         # to the other models, numbers beside two ends are weights, words are relations

@@ -21,8 +21,11 @@ _SETTING = "omegaconf_absolute_to_relative_paths"
 
 @contextlib.contextmanager
 def unchanged_process() -> Iterator[None]:
-    """Put back random states, signal handlers, environment and switches of torch when the block ends."""
-    with contextlib.ExitStack() as after:
+    """Put back random states, signal handlers, environment and switches of torch when the block ends.
+
+    Gradients are computed inside, wherever the caller is.
+    """
+    with contextlib.ExitStack() as after, torch.inference_mode(False), torch.enable_grad():
         after.enter_context(random_states())
         after.enter_context(_environment())
         after.enter_context(_signal_handlers())

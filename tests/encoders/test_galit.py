@@ -11,7 +11,8 @@ from helpers.memory import MemoryRecorder
 from torch import nn
 from torch.nn import functional as F
 
-from graphzoo.encoders import GALiT, galit, sgc
+from graphzoo.encoders import SGC, GALiT, galit, sgc
+from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec
 
 SIMILARITIES = ["cos", "wcos", "mcos", "qkcos"]
@@ -403,3 +404,11 @@ def test_wrong_input_is_refused():
         encoder(x[:, 1:], edge_index)
     with pytest.raises(ValueError, match="GALiT needs node features; the data has none"):
         GALiT(GraphSpec(5))
+
+
+@pytest.mark.parametrize(("cls", "given"), [(GALiT, "denoised"), (SGC, "propagated")])
+def test_a_program_is_told_to_take_denoised_features(cls, given):
+    encoder, x = cls(8, 16, 3).eval(), torch.randn(20, 8)
+    edge_index = torch.randint(20, (2, 50))
+    with pytest.raises(UsageError, match=f"has no edges: give {given}= from precompute"):
+        torch.export.export(encoder, (x, edge_index))

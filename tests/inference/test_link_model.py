@@ -344,6 +344,17 @@ def test_results_of_weights_are_kept_until_these_are_others():
     assert len(calls) == 53, "a copy has no result"
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_step_of_an_optimiser_changes_the_weights(fused):
+    """Also a fused one, whose kernel makes no new version of a tensor."""
+    module, of_weights = torch.nn.Linear(3, 1), OfWeights()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.5, fused=fused)
+    module(torch.ones(3)).sum().backward()
+    before = of_weights.get(module, lambda: module.weight.sum().item())
+    optimizer.step()
+    assert of_weights.get(module, lambda: module.weight.sum().item()) != before
+
+
 def test_partners_where_numbers_are_float64_by_default(load):
     model = load("pencil")
     before = model.predict(1)

@@ -178,6 +178,12 @@ def test_score_takes_many_forms_and_keeps_their_order(umls, tmp_path):
     assert len(umls.score([])) == 0
 
 
+def test_a_name_in_an_array_without_dimensions_is_that_name(umls):
+    expected = umls.predict(head="virus", relation="causes", k=3)
+    found = umls.predict(head=np.array("virus"), relation=[np.array("causes")], k=3)
+    assert found.equals(expected)
+
+
 def test_score_names_the_row_of_unknown_names(umls):
     with pytest.raises(
         ValueError,

@@ -116,6 +116,8 @@ def test_a_test_on_fewer_features_says_how_many(trained):
 def test_nodes_in_any_container(model, kind):
     assert model.predict(kind([3, 5])).equals(model.predict([3, 5]))
     assert model.predict(np.int64(3)).equals(model.predict(3)) and len(model.predict(np.array([]))) == 0
+    assert model.predict([kind([3])[0], kind([5])[0]]).equals(model.predict([3, 5]))
+    assert model.predict(list(torch.tensor([3, 5]))).equals(model.predict([3, 5]))
     for wrong in (2.5, object()):
         with pytest.raises(UsageError, match="nodes are a name, a number, or several of them, got"):
             model.predict(wrong)

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 
+import pandas as pd
 import pytest
+import torch
 
 import graphzoo
 from graphzoo.errors import UsageError
@@ -28,8 +30,6 @@ def test_metrics_are_those_of_the_weights(copied_run):
 
 
 def epoch_of(run):
-    import torch
-
     return torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
 
 
@@ -45,6 +45,22 @@ def test_a_model_is_saved_as_the_command_exports_it(copied_run, tmp_path):
     assert shared.metrics == results["metrics"]
     with pytest.raises(UsageError, match="a report is made of a run directory"):
         shared.report()
+
+
+def test_a_model_that_was_changed_is_saved_as_it_is(copied_run, tmp_path):
+    results = {"metrics": {"test/mrr": 0.25}, "checkpoint_epoch": epoch_of(copied_run)}
+    (copied_run / "results.json").write_text(json.dumps(results))
+    model = graphzoo.load(copied_run)
+    with torch.no_grad():
+        for weight in model.task.parameters():
+            weight.mul_(0.5)
+    shared = graphzoo.load(model.save(tmp_path / "shared"))
+    query = {"head": "virus", "relation": "causes", "k": 3}
+    pd.testing.assert_frame_equal(shared.predict(**query), model.predict(**query))
+    assert not shared.predict(**query).equals(graphzoo.load(copied_run).predict(**query))
+    assert shared.metrics == {}, "the scores were those of other weights"
+    with pytest.raises(UsageError, match="is exported already\nCopy the folder"):
+        shared.save(tmp_path / "again")
 
 
 def test_a_model_without_a_file_says_so(umls):

@@ -9,7 +9,7 @@ from helpers.tiny_graphs import TINY_GRAPHS
 
 from graphzoo.ops import SparseMatrix, adjacency_orders, normalized_adjacency
 from graphzoo.ops import adjacency as adjacency_module
-from graphzoo.ops.adjacency import EdgePattern
+from graphzoo.ops.adjacency import EdgePattern, PlainAdjacency
 
 # name -> (edges, nodes)
 GRAPHS = {name: (pairs, num_nodes) for name, (pairs, _, num_nodes, _) in TINY_GRAPHS.items()} | {
@@ -78,6 +78,18 @@ def test_a_graph_without_some_edges_is_that_of_the_others(name):
         marked = pattern._with_zeros(stays, torch.float64)
         assert marked.nnz == pattern._row.numel() and torch.equal(marked.values[stays], expected.values)
         torch.testing.assert_close(to_dense(marked), to_dense(expected))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_adjacency_of_a_program_is_the_same(name):
+    """Loops and edges given several times, too."""
+    edge_index, num_nodes = edges(name)
+    x = torch.rand(num_nodes, 3, dtype=torch.float64)
+    for given in (edge_index, torch.cat([edge_index, edge_index.flip(1)[:, ::2]], 1)):
+        plain = PlainAdjacency(given, num_nodes, torch.float64)
+        (expected,) = adjacency_orders(given, num_nodes, 1, dtype=torch.float64)
+        torch.testing.assert_close(plain.matmul(x), expected.matmul(x))
+        torch.testing.assert_close(plain.row_sums(), expected.row_sums())
 
 
 @pytest.mark.parametrize("name", GRAPHS)

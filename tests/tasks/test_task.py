@@ -6,8 +6,10 @@ import pytest
 import torch
 from helpers.node_encoders import Averaging
 
+from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import GALiT, KnowFormer
-from graphzoo.tasks import KGCompletion, NodeClassification
+from graphzoo.errors import UsageError
+from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.types import GraphSpec
 
 TASKS = [
@@ -41,6 +43,26 @@ def test_weights_are_drawn_on_the_cpu_whatever_the_device_of_the_trainer(monkeyp
     with torch.device("meta"):
         task.configure_model()
     assert {parameter.device.type for parameter in task.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("task", "datamodule", "told"),
+    [
+        (KGCompletion, LinkDataModule("citeseer-link"), "knowledge-graph completion, .* is a LinkDataModule"),
+        (LinkPrediction, KGDataModule("umls"), "link prediction, and the DataModule is a KGDataModule"),
+        (NodeClassification, KGDataModule("umls"), "node classification, and the DataModule is a KG"),
+    ],
+)
+def test_data_of_another_task_are_refused_by_name(task, datamodule, told):
+    made = task(Averaging)
+    made._trainer = SimpleNamespace(datamodule=datamodule)
+    with pytest.raises(UsageError, match=told):
+        made._datamodule()
+
+
+def test_a_datamodule_is_shown_by_its_name():
+    for made in (KGDataModule("umls"), LinkDataModule("citeseer-link")):
+        assert str(made) == repr(made) == f"{type(made).__name__}({made.name!r})"
 
 
 def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():

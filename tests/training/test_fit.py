@@ -204,6 +204,9 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         (("galit", HeteroData()), {}, "one kind of node"),
         (("galit", labelled_data()), {"data.split": "nonsense"}, "unknown split 'nonsense'"),
         ((None, "umls"), {}, "fit needs a model"),
+        (("knowformer", "umls"), {"max_epochs": 0}, "--trainer.max_epochs=0 trains nothing"),
+        (("knowformer", pd.DataFrame({"relation": ["r"], "tail": ["b"]})), {}, "triples have three"),
+        (("galit", labelled_data()), {"trainer.overfit_batches": 1}, "Take limit_train_batches"),
     ],
 )
 def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settings, message):
@@ -215,6 +218,13 @@ def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settin
     assert message in str(error.value), str(error.value)
     assert not any(folder.iterdir())
     assert process_state() == before
+
+
+def test_it_trains_inside_inference_mode(folder):
+    with torch.inference_mode():
+        model = graphzoo.fit("galit", labelled_data(), **QUICK)
+        assert torch.is_inference_mode_enabled() and not torch.is_grad_enabled()
+        assert len(model.predict()) == 60
 
 
 def test_repeated_calls_leave_the_process_as_it_was(folder):

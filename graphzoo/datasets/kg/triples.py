@@ -99,6 +99,16 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     return columns
 
 
+def _by_name(names: list[str]) -> list[int]:
+    """Positions of head, relation and tail among three columns, by name as far as headers have them."""
+    fields, order = [name.strip().lower() for name in names], [-1, -1, -1]
+    for role in range(3):
+        found = [i for i, field in enumerate(fields) if field in {header[role] for header in _HEADERS}]
+        order[role] = found[0] if len(found) == 1 else -1
+    rest = [i for i in range(3) if i not in order]
+    return [rest.pop(0) if position < 0 else position for position in order]
+
+
 def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
@@ -118,7 +128,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         if order is None:
             if len(names) != 3:
                 raise DataError(f"{source}: expected the columns head, relation, tail; got {names}")
-            order = [0, 1, 2]
+            order = _by_name(names)
             if pair := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
                 order = [pair[0], 3 - sum(pair), pair[1]]  # the third one is the relation
                 column, kind = names[order[1]], table.iloc[:, order[1]].dtype.kind
@@ -130,7 +140,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                 if kind in "iu":
                     notices = (f"{source}: numbers of column {column!r} are read as relations",)
             elif names != ["0", "1", "2"]:
-                notices = (f"{source}: columns {', '.join(names)} are read as head, relation, tail",)
+                read = ", ".join(names[position] for position in order)
+                notices = (f"{source}: columns {read} are read as head, relation, tail",)
         notices += ignored_columns(source, [name for i, name in enumerate(names) if i not in order])
         raw = [table.iloc[:, i].tolist() for i in order]
     else:

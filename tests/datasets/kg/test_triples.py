@@ -143,6 +143,19 @@ def test_tables_of_any_kind_agree():
 
 
 @pytest.mark.parametrize(
+    "names",
+    [("relation", "from_node", "to_node"), ("entity1", "entity2", "relation"), ("target", "relation", "src")],
+)
+def test_columns_of_which_some_have_names_are_read_by_these(names):
+    """The others fill what is left, in their order."""
+    ends = [name for name in names if name not in ("relation", "target")]
+    parts = {"relation": "r", "target": "b"} | dict(zip(ends, "ab", strict=False))
+    table = triples_from_table(pd.DataFrame([[parts[name] for name in names]], columns=names))
+    assert rows(table) == [("a", "r", "b")]
+    assert "read as head, relation, tail" in table.notices[0]
+
+
+@pytest.mark.parametrize(
     ("table", "message"),
     [
         ([("a", "r")], "row 1: expected"),
