@@ -44,7 +44,11 @@ _UNFIT = {
 
 
 def fit(
-    model: str | None = None, data: Any = None, *, callbacks: Iterable[Callback] = (), **overrides: Any
+    model: str | None = None,
+    data: Any = None,
+    *,
+    callbacks: Callback | Iterable[Callback] = (),
+    **overrides: Any,
 ) -> KGModel | LinkModel | NodeModel:
     """Train a model, test its best checkpoint, and return it.
 
@@ -59,7 +63,7 @@ def fit(
             graph, an edge_index [2, E], or a KnowledgeGraph, NodeGraph or LinkGraph. Labelled nodes (`y` of
             PyG, "y" or "label" of networkx) are classified by encoders of nodes; other encoders predict
             links. The run keeps a copy, data.npz, so that it can be loaded, tested and resumed by itself.
-        callbacks: Callbacks of Lightning beside the command's own.
+        callbacks: A callback of Lightning, or several, beside the command's own.
         **overrides: Options of the command by name: `max_epochs=5`, `seed=1`, `run_dir="mine"`,
             `recipe="none"`, `no_test=True`, `quiet=True`, and with a dot as `**{"model.lr": 1e-3}`. Lists and
             dictionaries are written as JSON. One device is used unless `**{"trainer.devices": ...}` says
@@ -75,16 +79,17 @@ def fit(
 
     >>> model = graphzoo.fit("knowformer", "umls", max_epochs=5)  # doctest: +SKIP
     """
+    several = callbacks if isinstance(callbacks, Iterable) else [callbacks]
     words = [*_words({"model": model}), *_words(overrides)]
     if nothing := next((word for word in words if word in _NOTHING), ""):
         raise UsageError(f"{nothing} trains nothing, and fit returns a trained model")
     with unchanged_process():
         if data is None or isinstance(data, str | os.PathLike):
-            plan = _plan([*words, *_words({"data": data})], callbacks)
+            plan = _plan([*words, *_words({"data": data})], several)
             state = run_for_caller(plan)
         else:
             encoder = _encoder_of(model, overrides.get("ckpt_path"))
-            state = _fit_given(given_data(data, encoder, _split_index(words)), words, callbacks)
+            state = _fit_given(given_data(data, encoder, _split_index(words)), words, several)
     assert state.run_dir is not None
     return load(state.run_dir, device=state.device, trust=state.plan.trust)
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers.own import SMALL_LINKS, SendSignal
+from lightning.pytorch import Callback
 from torch_geometric.data import Data, HeteroData
 
 import graphzoo
@@ -247,6 +248,18 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder):
     model = graphzoo.fit(ckpt_path="mine", quiet=True)
     assert json.loads((folder / "mine/results.json").read_text())["epochs"] == 3
     assert model.run_dir == folder / "mine" and "test/mrr" in model.metrics
+
+
+def test_one_callback_is_taken_as_several_are(folder):
+    class Counts(Callback):
+        ended = 0
+
+        def on_train_end(self, trainer, pl_module):
+            self.ended += 1
+
+    counts = Counts()
+    graphzoo.fit("galit", labelled_data(), callbacks=counts, **QUICK)
+    assert counts.ended == 1
 
 
 def test_a_failure_is_raised_as_it_is(folder):
