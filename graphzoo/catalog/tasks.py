@@ -46,9 +46,9 @@ class TaskInfo:
     has_splits: bool = True  # whether its data by name can have several
 
     @property
-    def data_kind(self) -> str:
-        """What its own data are called, `--data links`."""
-        return "links" if self.kind == "pairs" else self.kind
+    def datamodule(self) -> str:
+        """Name of the DataModule of its data."""
+        return {"kg": "KGDataModule", "nodes": "NodeDataModule"}.get(self.kind, "LinkDataModule")
 
 
 def _percent(*names: str) -> dict[str, str]:

@@ -166,7 +166,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         if self.trainer is not None and getattr(self.trainer, "overfit_batches", 0) > 0:
             raise UsageError(
                 "overfit_batches takes the order from the loader, by which graphzoo's runs resume\n"
-                "Take limit_train_batches and no validation: limit_train_batches=1, limit_val_batches=0"
+                "Give --trainer.limit_train_batches 1 in its place, and --trainer.limit_val_batches 0"
             )
         batches, sampler, ahead = self._training()
         current = self.trainer.current_epoch if self.trainer is not None else 0

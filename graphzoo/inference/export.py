@@ -83,7 +83,8 @@ def export_run(
     file, place = find_checkpoint(run)
     exported = file.name == WEIGHTS
     checkpoint = read_checkpoint(file)
-    changed = weights is not None and _differ(checkpoint["state_dict"], weights)
+    own = None if weights is None else _as_in(checkpoint["state_dict"], weights)
+    changed = own is not None and _differ(checkpoint["state_dict"], own)
     if exported and to == "safetensors" and not changed:
         raise UsageError(f"{run} is exported already\nCopy the folder")
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
@@ -91,18 +92,19 @@ def export_run(
     info = task_of(task)
     settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
     results = checkpoint.get("results") or {} if exported else _results(place, checkpoint.get("epoch"))
-    if weights is not None and changed:
-        task.load_state_dict(weights)
-        results, checkpoint["state_dict"] = {}, {name: weight.cpu() for name, weight in weights.items()}
+    if own is not None and changed:
+        task.load_state_dict(own)
+        results, checkpoint["state_dict"] = {}, own
     evaluated = settings.get("reverse_weight") or 0.0
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
     ends = _ends_of_card(evaluated, settings.get("reverse_weight") or 0.0, tested=bool(results))
+    ends = " Its weights were changed after the training." + ends if changed else ends
     near = _asked_near(task, described) if to in PROGRAMS else None
     if near is not None:
-        own = any("/whole_graph/" in name for name in results.get("metrics", ()))
-        scores = ": scores of `whole_graph` are its own" if own else "; these scores are not its own"
+        are_there = any("/whole_graph/" in name for name in results.get("metrics", ()))
+        scores = ": scores of `whole_graph` are its own" if are_there else "; these scores are not its own"
         ends += f" The program asks the whole graph, where the run asks neighbourhoods of {near:,} nodes"
         ends += f"{scores if results else ''}."
     content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
@@ -119,14 +121,24 @@ def export_run(
         return write_pretrained(folder, checkpoint["state_dict"], content, card=card(use), graph=graph)
 
 
+def _as_in(kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a model in memory under the names and in the types of its file's."""
+    named = {name.replace("_orig_mod.", ""): weight for name, weight in weights.items()}  # of torch.compile
+    others = sorted(kept.keys() ^ named.keys())
+    others += [name for name in kept.keys() & named.keys() if kept[name].shape != named[name].shape]
+    if others:
+        raise UsageError(
+            f"the model has other weights than its file: {others[0]}\n"
+            "Keep them with torch.save(model.task.state_dict(), ...), or load the run again"
+        )
+    return {name: weight.detach().to("cpu", kept[name].dtype) for name, weight in named.items()}
+
+
 def _differ(kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> bool:
     """Whether the weights of a model are others than those of its file."""
     import torch
 
-    same = (
-        kept[name].dtype == now.dtype and torch.equal(kept[name], now.cpu()) for name, now in weights.items()
-    )
-    return not all(same)
+    return not all(torch.equal(kept[name], weight) for name, weight in weights.items())
 
 
 def _export_program(

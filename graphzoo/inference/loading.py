@@ -58,7 +58,8 @@ def load(
             "Give --data.path with a folder, files or the name of a data set (in Python data=), or the run"
         )
     checkpoint = read_checkpoint(file)
-    task = build_task(checkpoint, file, trust=trust).to(_device(device))
+    with torch.inference_mode(False):  # the model may be trained on
+        task = build_task(checkpoint, file, trust=trust).to(_device(device))
     cls: Any = getattr(import_module("graphzoo.inference"), inference_of(type(task)))
     # without `data` the run has the graph that is answered on
     model: KGModel | LinkModel | NodeModel = cls.of_checkpoint(checkpoint["graphzoo"], task, run, data)

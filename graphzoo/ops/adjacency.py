@@ -87,7 +87,8 @@ class PlainAdjacency(SparseAdjacency):
         nodes = torch.arange(num_nodes, device=edge_index.device)
         source, target = edge_index
         ordered, order = (source * num_nodes + target).sort()
-        is_new = (ordered != ordered.roll(1)) | (torch.arange(ordered.shape[0], device=ordered.device) == 0)
+        # no `roll`: in ONNX it fails where there is no edge
+        is_new = ordered != torch.cat([ordered.new_full((1,), -1), ordered])[:-1]
         counts = torch.zeros_like(source, dtype=dtype).scatter(0, order, is_new.to(dtype)) * (
             source != target
         )

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 1
+# Those of one task; a mixture holds several graphs to complete, and what is not ours may be anything.
+_DATAMODULES = {"KGDataModule", "LinkDataModule", "NodeDataModule"}
 # What to do when memory runs out for the least that can be computed at once.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
@@ -267,11 +269,11 @@ class Task(LightningModule):
                 f"{type(self).__name__} takes its graph from a DataModule: "
                 "call trainer.fit(task, datamodule=...)"
             )
-        own, wanted = getattr(getattr(datamodule, "kind", None), "own", ""), task_of(self)
-        if own and wanted is not None and own != wanted.data_kind:
+        wanted, known = task_of(self), {cls.__name__ for cls in type(datamodule).__mro__}
+        if wanted is not None and wanted.datamodule not in known and known & _DATAMODULES:
             raise UsageError(
                 f"{type(self).__name__} is for {wanted.title}, and the DataModule is a "
-                f"{type(datamodule).__name__}\nGive one of the task's data"
+                f"{type(datamodule).__name__}\nGive a {wanted.datamodule}"
             )
         return datamodule
 

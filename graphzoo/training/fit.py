@@ -82,7 +82,7 @@ def fit(
     several = callbacks if isinstance(callbacks, Iterable) else [callbacks]
     words = [*_words({"model": model}), *_words(overrides)]
     if nothing := next((word for word in words if word in _NOTHING), ""):
-        raise UsageError(f"{nothing} trains nothing, and fit returns a trained model")
+        raise UsageError(f"{nothing} trains nothing, and fit returns a trained model\nGive 1 or more")
     with unchanged_process():
         if data is None or isinstance(data, str | os.PathLike):
             plan = _plan([*words, *_words({"data": data})], several)

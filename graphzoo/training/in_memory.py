@@ -106,7 +106,7 @@ def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
         is_typed = any(name in _RELATIONS for name in names)
         if is_typed and len(names) == 2:
             raise UsageError(
-                f"data has the columns {', '.join(names)}: triples have three, head, relation and tail\n"
+                f"triples have three columns, head, relation and tail, and data has {[*data.columns]}\n"
                 "Give all of them as columns; those of an index become columns by reset_index()"
             )
         ends = link_columns(names)

@@ -39,15 +39,16 @@ def loggers_of(given: Any, run_dir: Path) -> Any:
 def without_repeated(loggers: Any, names: Sequence[str], *, newest: bool) -> Any:
     """The loggers of a resumed run, one for each of the `names` that `--logger` names again.
 
-    The run's own stays, or the `newest` where the command line sets its arguments: a second one would log
-    every value twice.
+    The run's own stays: a second one would log every value twice. The newest stays where the command line
+    sets arguments (`newest`) that are its own, those of the last logger.
     """
     if not isinstance(loggers, list):
         return loggers
     spare: list[int] = []
     for name in names:
         same = [one for one in loggers if name in one["class_path"].rpartition(".")[2].lower()]
-        spare += map(id, same[:-1] if newest else same[1:])
+        is_set = newest and same[-1:] == loggers[-1:]
+        spare += map(id, same[:-1] if is_set else same[1:][-1:])
     return [one for one in loggers if id(one) not in spare]
 
 

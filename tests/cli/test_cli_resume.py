@@ -491,6 +491,16 @@ def test_a_logger_named_again_in_a_resume_logs_once(newest, projects):
     assert [one.get("project") for one in kept] == projects
 
 
+def test_options_of_the_last_logger_leave_the_settings_of_the_others():
+    from graphzoo.training.loggers import without_repeated
+
+    mine, new = ({"class_path": WANDB, "project": project} for project in ("mine", "new"))
+    board = {"class_path": "lightning.pytorch.loggers.TensorBoardLogger", "flush_secs": 5}
+    assert without_repeated([mine, new, board], ["wandb", "tensorboard"], newest=True) == [mine, board]
+    twice = [mine, {**mine, "entity": "team"}, new]
+    assert without_repeated(twice, ["wandb"], newest=False) == twice[:2], "two of the run's own stay"
+
+
 def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
     shutil.copytree(trained, "run")
     config = yaml.safe_load(Path("run/config.yaml").read_text())

@@ -11,7 +11,7 @@ import torch
 from helpers.program_cases import NODES, a_graph, trained
 
 from graphzoo.cli import main
-from graphzoo.encoders import PENCIL
+from graphzoo.encoders import PENCIL, NodeFormer
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.inference.program import write_program
@@ -42,6 +42,18 @@ def test_classes_of_nodes(tmp_path):
     with torch.no_grad():
         expected = task.decoder(task.encoder(x, edges))
     torch.testing.assert_close(run(tmp_path, x=x, edge_index=edges), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_loops_repeated_edges_and_none_are_those_of_the_encoder(tmp_path):
+    pytest.importorskip("onnxscript")
+    made = lambda spec: NodeFormer(spec, hidden_channels=8, rb_order=1)  # noqa: E731
+    task = trained(NodeClassification(made), GraphSpec(9, 0, 5, 3))
+    write_program(task, tmp_path, "onnx")
+    x, edges = a_graph()
+    for given in (edges, torch.cat([edges, edges[:, :3], torch.tensor([[2], [2]])], 1), edges[:, :0]):
+        with torch.no_grad():
+            expected = task.decoder(task.encoder(x, given))
+        torch.testing.assert_close(run(tmp_path, x=x, edge_index=given), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_pairs_in_subgraphs(tmp_path):

@@ -59,8 +59,21 @@ def test_a_model_that_was_changed_is_saved_as_it_is(copied_run, tmp_path):
     pd.testing.assert_frame_equal(shared.predict(**query), model.predict(**query))
     assert not shared.predict(**query).equals(graphzoo.load(copied_run).predict(**query))
     assert shared.metrics == {}, "the scores were those of other weights"
+    assert "Its weights were changed after the training." in (tmp_path / "shared/README.md").read_text()
     with pytest.raises(UsageError, match="is exported already\nCopy the folder"):
         shared.save(tmp_path / "again")
+
+
+def test_a_model_in_another_form_is_saved_or_refused(copied_run, tmp_path):
+    results = {"metrics": {"test/mrr": 0.25}, "checkpoint_epoch": epoch_of(copied_run)}
+    (copied_run / "results.json").write_text(json.dumps(results))
+    model = graphzoo.load(copied_run)
+    model.task.double()
+    model.task.encoder = torch.compile(model.task.encoder)
+    assert graphzoo.load(model.save(tmp_path / "shared")).metrics == results["metrics"], "the same weights"
+    model.task.more = torch.nn.Linear(2, 2)
+    with pytest.raises(UsageError, match="other weights than its file: more.bias\nKeep them with torch.save"):
+        model.save(tmp_path / "again")
 
 
 def test_a_model_without_a_file_says_so(umls):

@@ -48,9 +48,9 @@ def test_weights_are_drawn_on_the_cpu_whatever_the_device_of_the_trainer(monkeyp
 @pytest.mark.parametrize(
     ("task", "datamodule", "told"),
     [
-        (KGCompletion, LinkDataModule("citeseer-link"), "knowledge-graph completion, .* is a LinkDataModule"),
-        (LinkPrediction, KGDataModule("umls"), "link prediction, and the DataModule is a KGDataModule"),
-        (NodeClassification, KGDataModule("umls"), "node classification, and the DataModule is a KG"),
+        (KGCompletion, LinkDataModule("citeseer-link"), "is a LinkDataModule\nGive a KGDataModule"),
+        (LinkPrediction, KGDataModule("umls"), "is a KGDataModule\nGive a LinkDataModule"),
+        (NodeClassification, KGDataModule("umls"), "is a KGDataModule\nGive a NodeDataModule"),
     ],
 )
 def test_data_of_another_task_are_refused_by_name(task, datamodule, told):

@@ -206,8 +206,12 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         (("galit", labelled_data()), {"data.split": "nonsense"}, "unknown split 'nonsense'"),
         ((None, "umls"), {}, "fit needs a model"),
         (("knowformer", "umls"), {"max_epochs": 0}, "--trainer.max_epochs=0 trains nothing"),
-        (("knowformer", pd.DataFrame({"relation": ["r"], "tail": ["b"]})), {}, "triples have three"),
-        (("galit", labelled_data()), {"trainer.overfit_batches": 1}, "Take limit_train_batches"),
+        (
+            ("knowformer", pd.DataFrame({"relation": ["r"], "tail": ["b"]})),
+            {},
+            "triples have three columns, head, ",
+        ),
+        (("galit", labelled_data()), {"trainer.overfit_batches": 1}, "Give --trainer.limit_train_batches 1"),
     ],
 )
 def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settings, message):
@@ -226,6 +230,7 @@ def test_it_trains_inside_inference_mode(folder):
         model = graphzoo.fit("galit", labelled_data(), **QUICK)
         assert torch.is_inference_mode_enabled() and not torch.is_grad_enabled()
         assert len(model.predict()) == 60
+    assert not any(weight.is_inference() for weight in model.task.parameters()), "it may be trained on"
 
 
 def test_repeated_calls_leave_the_process_as_it_was(folder):

@@ -100,11 +100,18 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
 
 
 def _by_name(names: list[str]) -> list[int]:
-    """Positions of head, relation and tail among three columns, by name as far as headers have them."""
+    """Positions of head, relation and tail among three columns.
+
+    Where one is named as a relation, by name as far as headers have them: ends alone may mean something else,
+    as the "source" of a fact.
+    """
+    headers = (*_HEADERS, _LETTERS)
     fields, order = [name.strip().lower() for name in names], [-1, -1, -1]
     for role in range(3):
-        found = [i for i, field in enumerate(fields) if field in {header[role] for header in _HEADERS}]
+        found = [i for i, field in enumerate(fields) if field in {header[role] for header in headers}]
         order[role] = found[0] if len(found) == 1 else -1
+    if order[1] < 0:
+        return [0, 1, 2]
     rest = [i for i in range(3) if i not in order]
     return [rest.pop(0) if position < 0 else position for position in order]
 
@@ -113,8 +120,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
     A DataFrame with columns head, relation, tail, or other names of a header, is read by these, any other of
-    three columns by position, and `notices` says so. Values become strings by `str`, whole floats as
-    integers; missing ones are refused.
+    three columns by the name of its relation, if it has one, else by position, and `notices` says so. Values
+    become strings by `str`, whole floats as integers; missing ones are refused.
 
     Raises:
         DataError: not three columns, a missing value, an empty name.

@@ -144,7 +144,11 @@ def test_tables_of_any_kind_agree():
 
 @pytest.mark.parametrize(
     "names",
-    [("relation", "from_node", "to_node"), ("entity1", "entity2", "relation"), ("target", "relation", "src")],
+    [
+        ("relation", "from_node", "to_node"),
+        ("entity1", "entity2", "relation"),
+        ("target", "relation", "src"),
+    ],
 )
 def test_columns_of_which_some_have_names_are_read_by_these(names):
     """The others fill what is left, in their order."""
@@ -153,6 +157,12 @@ def test_columns_of_which_some_have_names_are_read_by_these(names):
     table = triples_from_table(pd.DataFrame([[parts[name] for name in names]], columns=names))
     assert rows(table) == [("a", "r", "b")]
     assert "read as head, relation, tail" in table.notices[0]
+
+
+def test_names_of_ends_alone_change_no_order():
+    """A source may be the paper that a fact is from."""
+    for names in (["gene", "disease", "source"], ["id", "from", "value"]):
+        assert rows(triples_from_table(pd.DataFrame([["a", "r", "b"]], columns=names))) == [("a", "r", "b")]
 
 
 @pytest.mark.parametrize(
