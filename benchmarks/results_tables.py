@@ -186,7 +186,7 @@ def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str,
     for entry in entries:
         model, _, recipe = entry["model"].rstrip(")").partition(" (")
         key = (entry["data"], entry["metric"], model)
-        if recipe.endswith(AS_PUBLISHED):
+        if recipe.endswith(AS_PUBLISHED) or not recipe:
             unchanged.setdefault(key, []).append((recipe, entry))
         # several runs come before one, then the recipe of the data set's own name
         rank = entry["runs"] == "1", bool(recipe)
@@ -199,8 +199,8 @@ def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str,
         ours = f"**{entry['ours']}**" if entry[""] in ("met", "above") else entry["ours"]
         tested = [entry.get("protocol", ""), entry["differs"]]
         one = "one run" if entry["runs"] == "1" else ""
-        others = unchanged.get((data, metric, model), []) if not recipe else []
-        plain = [f"`{name}` has {other['ours']}" for name, other in others]
+        others = unchanged.get((data, metric, model), [])
+        plain = [f"`{name or data}`: {other['ours']}" for name, other in others if name != recipe]
         said = [f"`{recipe}`" if recipe else "", *tested, one, *plain]
         note = mark("; ".join(filter(None, said)), notes)
         rows.setdefault((data, metric), empty)[model] = f"{ours} ({entry['paper']}){note}"

@@ -24,6 +24,7 @@ SOURCES = {
     "docs/results-kg.md": [
         "rows/knowformer*",
         "neighbourhood*",
+        "neighbourhood_runs/*",
         "evaluation_neighbourhoods.csv",
         "second_graph.csv",
         "second_graph_trials.csv",
@@ -67,6 +68,7 @@ SOURCES = {
     "docs/results-baselines.md": ["rows/*", "checkpoint_choice.csv"],
     "README.md": ["rows/*", "fine_tuned.csv"],
 }
+USUAL = ["rows/*", "*.csv"]
 # An MRR or accuracy with three or four places, a percentage with one or two.
 _FIGURE = r"(?<![\w.])(?:0?\.\d{3,4}|\d{2}\.\d{1,2})(?!\d|\.\d)"
 FIGURE = re.compile(_FIGURE)
@@ -102,21 +104,32 @@ def figures(text, wanted=FIGURE):
             yield section, found
 
 
+def chosen(patterns, name):
+    """The kept files of a name that match a pattern; one without a folder means no file in a folder."""
+    for file in sorted(RESULTS.rglob(name)):
+        path = file.relative_to(RESULTS).as_posix()
+        if file.name != "noted.csv" and any(
+            fnmatch(path, p) and ("/" in p or "/" not in path) for p in patterns
+        ):
+            yield file
+
+
+def lines_of(file):
+    with file.open(encoding="utf-8", newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
 def kept(patterns):
     """The scores in the kept files that match a pattern, sorted.
 
     Of rows those of metrics, the papers' and the validation's too, of tables all that is no time or setting.
     """
     numbers = set()
-    for file in sorted([*RESULTS.rglob("*.csv"), *RESULTS.rglob("row.json")]):
-        if file.name == "noted.csv" or not any(fnmatch(str(file.relative_to(RESULTS)), p) for p in patterns):
-            continue
-        if file.suffix == ".csv":
-            with file.open(encoding="utf-8", newline="") as lines:
-                for line in csv.DictReader(lines):
-                    cells = [str(cell) for name, cell in line.items() if name not in NO_SCORES]
-                    numbers.update(map(float, NUMBER.findall(" ".join(cells))))
-            continue
+    for file in chosen(patterns, "*.csv"):
+        for line in lines_of(file):
+            cells = [str(cell) for name, cell in line.items() if name not in NO_SCORES]
+            numbers.update(map(float, NUMBER.findall(" ".join(cells))))
+    for file in chosen(patterns, "row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
         scores = list(row["metrics"].items())
         for run in row["runs"]:
@@ -138,23 +151,37 @@ def is_kept(figure, numbers):
     return False
 
 
-def kept_spreads():
-    """(mean, deviation) of every metric of every kept row, and of all that a CSV file writes so."""
-    pairs = set()
-    for file in RESULTS.rglob("row.json"):
-        for found in json.loads(file.read_text(encoding="utf-8"))["metrics"].values():
-            if found["std"] is not None:
-                pairs.add((found["mean"], found["std"]))
-    for file in RESULTS.rglob("*.csv"):
-        text = "" if file.name == "noted.csv" else file.read_text(encoding="utf-8")
-        pairs.update(
-            (float(mean), float(std)) for mean, std in re.findall(r"(\d*\.\d+) ?± ?(\d*\.\d+)", text)
-        )
-    with (RESULTS / "link_facts.csv").open(encoding="utf-8", newline="") as file:
-        facts = {(line["data"], line["fact"]): float(line["value"]) for line in csv.DictReader(file)}
-    for (data, fact), mean in facts.items():
-        if fact.endswith(", mean"):
-            pairs.add((mean, facts[data, fact.replace(", mean", ", deviation")]))
+def kept_spreads(patterns):
+    """(mean, deviation) of every metric and validation of kept rows, and of tables of several seeds.
+
+    The papers' figures, too.
+    """
+    pairs, several = set(), {}
+    for file in chosen(patterns, "row.json"):
+        row = json.loads(file.read_text(encoding="utf-8"))
+        for found in row["metrics"].values():
+            pairs.update(
+                {(found["mean"], found["std"] or 0.0), (found["paper"] or 0.0, found["paper_std"] or 0.0)}
+            )
+        for run in row["runs"]:
+            for name, value in (run.get("validation") or {}).items():
+                several.setdefault((file, name), []).append(value)
+    for file in chosen(patterns, "*.csv"):
+        text = file.read_text(encoding="utf-8")
+        pairs.update((float(a), float(b)) for a, b in re.findall(r"(\d*\.\d+) ?± ?(\d*\.\d+)", text))
+        for line in lines_of(file):
+            if file.name == "reverse_weights.csv":
+                several.setdefault((line["row"], line["split"], line["reverse_weight"]), []).append(
+                    line["mrr"]
+                )
+            if file.name == "link_facts.csv" and line["fact"].endswith((", mean", ", deviation")):
+                several.setdefault((line["data"], line["fact"].rpartition(", ")[0]), []).append(line["value"])
+    for key, values in several.items():
+        numbers = np.array(values, dtype=float)
+        if len(key) == 2 and isinstance(key[0], str):  # of a fact both are there
+            pairs.add((numbers[0], numbers[1]))
+        elif numbers.size > 1:
+            pairs.add((numbers.mean(), numbers.std(ddof=1)))
     return pairs
 
 
@@ -165,7 +192,8 @@ def noted():
 
 
 def not_kept(page):
-    numbers = kept(SOURCES.get(page, ["rows/*", "*.csv"]))
+    patterns = SOURCES.get(page, USUAL)
+    numbers = sorted({*kept(patterns), *(mean for mean, _ in kept_spreads(patterns))})
     return {
         (page, *found)
         for found in figures((ROOT / page).read_text(encoding="utf-8"))
@@ -179,7 +207,7 @@ def test_a_quoted_score_is_in_a_kept_file(page):
 
 
 def spreads_not_kept(page):
-    pairs = kept_spreads()
+    pairs = kept_spreads(SOURCES.get(page, USUAL))
     return {
         (page, section, " ± ".join(quoted))
         for section, quoted in figures((ROOT / page).read_text(encoding="utf-8"), SPREAD)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphzoo.runs.record import Record
 
 
-# How recipes end that have the authors' settings, or no part that the paper has not, beside one of ours.
+# Endings of recipes with the authors' settings, or without the parts that are ours (-plain).
 AS_PUBLISHED = ("-published", "-plain")
 WHO = ("data", "model", "recipe", "name")
 
