@@ -200,7 +200,9 @@ def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str,
         tested = [entry.get("protocol", ""), entry["differs"]]
         one = "one run" if entry["runs"] == "1" else ""
         others = unchanged.get((data, metric, model), [])
-        plain = [f"`{name or data}`: {other['ours']}" for name, other in others if name != recipe]
+        # of the same protocol: on another split, the paper has another figure
+        same = [pair for pair in others if pair[0] != recipe and pair[1]["paper"] == entry["paper"]]
+        plain = [f"`{name or data}`: {other['ours']}" for name, other in same]
         said = [f"`{recipe}`" if recipe else "", *tested, one, *plain]
         note = mark("; ".join(filter(None, said)), notes)
         rows.setdefault((data, metric), empty)[model] = f"{ours} ({entry['paper']}){note}"

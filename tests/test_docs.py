@@ -378,6 +378,11 @@ def test_what_differs_from_the_paper_becomes_numbered_notes():
     (line,) = per_model(rows, notes)  # the default recipe before another one
     assert line == {"data": "cora", "metric": "acc", "gcn": "**1.0** (2.0)", "mlp": "0.5 (2.0) ¹"}
     assert notes == ["`narrow`; width; one run"]
+    notes.clear()
+    theirs = row | {"model": "gcn (cora-published)", "ours": "0.7", "": "below", "differs": ""}
+    elsewhere = theirs | {"model": "gcn (cora-random-published)", "paper": "3.0"}
+    per_model([theirs, elsewhere, row | {"differs": "rate"}], notes)
+    assert notes == ["rate; `cora-published`: 0.7"], "also what the authors' settings have, on the same split"
 
 
 def test_scores_of_knowledge_graphs_are_those_of_the_kept_rows():
