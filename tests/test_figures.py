@@ -259,11 +259,8 @@ def test_scores_of_recipes_are_those_of_the_kept_rows():
             all(is_kept(value, [metrics[f"test/{name}"]["mean"]]) for name, value in scores.items())
             for metrics in rows[recipe.name]
         ), recipe.name
-    # A score of validation, the demo that CI repeats, and runs that were not kept.
-    assert without == {
-        "knowformer-any/mixture", "knowformer/umls-demo",
-        "nodeformer/citeseer-published",
-    }  # fmt: skip
+    # A score of validation, and the demo that CI repeats.
+    assert without == {"knowformer-any/mixture", "knowformer/umls-demo"}
 
 
 def test_each_line_of_the_papers_tables_has_a_score_or_a_reason():
