@@ -135,7 +135,7 @@ def ours(
         pages = sorted((ROOT / "docs").glob("results-*.md"))
         page = next(page for page in pages if marker in page.read_text(encoding="utf-8"))
         return cells | {"ours": f"[{many}]({page.name})"}
-    if kept.endswith((".csv", "/")):
+    if kept.endswith(".csv"):
         return cells | {"ours": f"`{kept}`"}
     row = read_row(RESULTS / kept / "row.json")
 

@@ -28,6 +28,7 @@ class TaskInfo:
     kind: str  # its short name, in files beside a run and for `graphzoo dashboard`
     title: str  # its name in the field
     class_path: str  # the LightningModule
+    datamodule: str  # the class that brings its data
     accepts: tuple[str, ...]  # kinds of encoder it can work with (`kind` in a model preset's header)
     reason: str  # why it takes no other
     unit: str  # what is evaluated: nodes, links, queries or pairs
@@ -45,11 +46,6 @@ class TaskInfo:
     facts: str = ""  # of a datamodule: what of its graph tells which model does well
     has_splits: bool = True  # whether its data by name can have several
 
-    @property
-    def datamodule(self) -> str:
-        """Name of the DataModule of its data."""
-        return {"kg": "KGDataModule", "nodes": "NodeDataModule"}.get(self.kind, "LinkDataModule")
-
 
 def _percent(*names: str) -> dict[str, str]:
     return {name: PERCENT[name] for name in names}
@@ -60,6 +56,7 @@ TASKS = {
         kind="pairs",
         title="estimation of link heuristics",
         class_path="graphzoo.tasks.HeuristicEstimation",
+        datamodule="LinkDataModule",
         accepts=("pair",),
         reason="it needs an encoder that sees no more than the subgraph around a pair of nodes",
         unit="pairs",
@@ -71,6 +68,7 @@ TASKS = {
         kind="kg",
         title="knowledge-graph completion",
         class_path="graphzoo.tasks.KGCompletion",
+        datamodule="KGDataModule",
         accepts=("query",),
         reason="it needs an encoder that answers (head, relation, ?) with a state for every entity",
         unit="queries",
@@ -94,6 +92,7 @@ TASKS = {
         kind="links",
         title="link prediction",
         class_path="graphzoo.tasks.LinkPrediction",
+        datamodule="LinkDataModule",
         accepts=("pair", "node", "query", "heuristic"),
         reason="it needs an encoder that turns node pairs, nodes or queries into states",
         unit="links",
@@ -116,6 +115,7 @@ TASKS = {
         kind="nodes",
         title="node classification",
         class_path="graphzoo.tasks.NodeClassification",
+        datamodule="NodeDataModule",
         accepts=("node",),
         reason="it needs an encoder that turns node features into a state for every node, whatever is asked",
         unit="nodes",

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from graphzoo.catalog.classes import arguments_of, class_path
-from graphzoo.catalog.tasks import check_same_task, models_with, task_of
+from graphzoo.catalog.tasks import TASKS, check_same_task, models_with, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
     build_bounded,
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 1
-# Those of one task; a mixture holds several graphs to complete, and what is not ours may be anything.
-_DATAMODULES = {"KGDataModule", "LinkDataModule", "NodeDataModule"}
 # What to do when memory runs out for the least that can be computed at once.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
@@ -204,6 +202,7 @@ class Task(LightningModule):
         After a fit Lightning's `WeightAveraging` would put the weights of the last step in their place, and
         the test would have other weights than the validation that chose the checkpoint.
         """
+        self._check_kind_of_data()
         self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
         if stage == "fit" or self._trainer is None:
             return
@@ -269,13 +268,19 @@ class Task(LightningModule):
                 f"{type(self).__name__} takes its graph from a DataModule: "
                 "call trainer.fit(task, datamodule=...)"
             )
-        wanted, known = task_of(self), {cls.__name__ for cls in type(datamodule).__mro__}
-        if wanted is not None and wanted.datamodule not in known and known & _DATAMODULES:
+        return datamodule
+
+    def _check_kind_of_data(self) -> None:
+        """Refuse the DataModule of another task; a mixture, and what is not ours, may be anything."""
+        datamodule, wanted = getattr(self._trainer, "datamodule", None), task_of(self)
+        given = {cls.__name__ for cls in type(datamodule).__mro__} & {
+            row.datamodule for row in TASKS.values()
+        }
+        if wanted is not None and given and wanted.datamodule not in given:
             raise UsageError(
                 f"{type(self).__name__} is for {wanted.title}, and the DataModule is a "
                 f"{type(datamodule).__name__}\nGive a {wanted.datamodule}"
             )
-        return datamodule
 
     def _has_data(self) -> bool:
         # Lightning's own attribute: `self.trainer` raises where there is none.

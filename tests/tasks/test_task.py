@@ -57,7 +57,7 @@ def test_data_of_another_task_are_refused_by_name(task, datamodule, told):
     made = task(Averaging)
     made._trainer = SimpleNamespace(datamodule=datamodule)
     with pytest.raises(UsageError, match=told):
-        made._datamodule()
+        made.setup("fit")
 
 
 def test_a_datamodule_is_shown_by_its_name():
