@@ -7,10 +7,10 @@ import pytest
 from lightning.pytorch.callbacks import Timer
 
 from graphzoo.callbacks import QueryBudget
-from graphzoo.datamodules import KGDataModule
+from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
-from graphzoo.tasks import KGCompletion
+from graphzoo.tasks import KGCompletion, LinkPrediction
 
 SMALL = {"hidden_channels": 4, "num_layers": 1, "num_heads": 1, "num_query_layers": 0, "num_value_layers": 0}
 
@@ -105,3 +105,12 @@ def test_anything_but_a_knowledge_graph_is_refused(tmp_path):
 def test_a_budget_of_nothing_is_refused():
     with pytest.raises(UsageError, match="at least 1, got 0"):
         QueryBudget(0)
+
+
+def test_links_have_no_budget_of_queries(tmp_path):
+    trainer = L.Trainer(accelerator="cpu", logger=False, default_root_dir=tmp_path)
+    trainer.datamodule = LinkDataModule("citeseer-link")
+    with pytest.raises(
+        UsageError, match="QueryBudget is for knowledge graphs: KGCompletion with a KGDataModule"
+    ):
+        QueryBudget(64).setup(trainer, LinkPrediction(partial(KnowFormer, **SMALL)), "fit")

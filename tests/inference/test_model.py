@@ -7,6 +7,7 @@ import torch
 
 import graphzoo
 from graphzoo.datasets import from_triples
+from graphzoo.errors import UsageError
 from graphzoo.inference import KGModel, scoring, trained
 from graphzoo.metrics import summarize_ranks
 
@@ -182,6 +183,8 @@ def test_a_name_in_an_array_without_dimensions_is_that_name(umls):
     expected = umls.predict(head="virus", relation="causes", k=3)
     found = umls.predict(head=np.array("virus"), relation=[np.array("causes")], k=3)
     assert found.equals(expected)
+    with pytest.raises(UsageError, match="unknown entity '7'"):
+        umls.predict(head=[torch.tensor(7)], relation="causes")
 
 
 def test_score_names_the_row_of_unknown_names(umls):
