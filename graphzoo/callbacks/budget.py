@@ -43,8 +43,7 @@ class QueryBudget(EarlyStopping):
         if stage != "fit":
             return
         datamodule: Any = getattr(trainer, "datamodule", None)
-        needed = (datamodule, "num_micro_batches"), (datamodule, "triples"), (pl_module, "lr_milestones")
-        if not all(hasattr(owner, name) for owner, name in needed):
+        if not hasattr(datamodule, "triples") or not hasattr(pl_module, "lr_milestones"):
             raise UsageError("QueryBudget is for knowledge graphs: KGCompletion with a KGDataModule")
         num_triples, batch_size = len(datamodule.triples("train")), datamodule.batch_size
         per_epoch = min(num_triples, max(batch_size, self.queries // _MIN_ROUNDS))
