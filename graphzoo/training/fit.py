@@ -79,7 +79,10 @@ def fit(
 
     >>> model = graphzoo.fit("knowformer", "umls", max_epochs=5)  # doctest: +SKIP
     """
-    several = callbacks if isinstance(callbacks, Iterable) else [callbacks]
+    given: Any = callbacks
+    several = [given] if hasattr(given, "on_train_start") else [*(given or ())]
+    if not all(hasattr(callback, "on_train_start") for callback in several):
+        raise UsageError(f"callbacks are objects as EarlyStopping(...), got {given!r}")
     words = [*_words({"model": model}), *_words(overrides)]
     if nothing := next((word for word in words if word in _NOTHING), ""):
         raise UsageError(f"{nothing} trains nothing, and fit returns a trained model\nGive 1 or more")

@@ -207,6 +207,11 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         ((None, "umls"), {}, "fit needs a model"),
         (("knowformer", "umls"), {"max_epochs": 0}, "--trainer.max_epochs=0 trains nothing"),
         (
+            ("knowformer", "umls"),
+            {"callbacks": "EarlyStopping"},
+            "callbacks are objects as EarlyStopping(...)",
+        ),
+        (
             ("knowformer", pd.DataFrame({"relation": ["r"], "tail": ["b"]})),
             {},
             "triples have three columns, head, ",
