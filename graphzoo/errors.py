@@ -8,7 +8,7 @@ import os
 import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, get_args
 
 _LONGEST = 1000
@@ -94,13 +94,16 @@ def check_range(
             raise UsageError(f"{name} must be {told}, got {value}")
 
 
-def check_whole(*, at_least: int, **values: object) -> None:
-    """Refuse a setting that is no whole number or too small, by a `UsageError` that names it.
+def check_whole(
+    *, at_least: int, at_most: int | None = None, below: int | None = None, **values: Any
+) -> None:
+    """`check_range` for a count: refuse what is no whole number, too.
 
-    >>> check_whole(at_least=0, num_nodes=3, num_relations=2)
+    >>> check_whole(at_least=0, num_nodes=3, num_relations=None)
     """
+    check_range(at_least=at_least, at_most=at_most, below=below, **values)
     for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
             raise UsageError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
 
 

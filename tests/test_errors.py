@@ -1,8 +1,12 @@
 """What is said of a wrong value."""
 
+import numpy as np
 import pytest
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo import encoders
+from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
+from graphzoo.errors import UsageError, check_range, check_whole
+from graphzoo.types import GraphSpec
 
 
 @pytest.mark.parametrize("value", [0, -1, 0.0, float("nan"), float("-inf")])
@@ -22,3 +26,30 @@ def test_bounds_and_what_is_not_set():
     check_range(above=0, below=1, a=0.5)
     with pytest.raises(UsageError, match="b must be above 0 and below 1, got 1$"):
         check_range(above=0, below=1, a=0.5, b=1)
+
+
+@pytest.mark.parametrize("value", [2.5, 2.0, True])
+def test_a_count_that_is_no_whole_number_is_refused(value):
+    with pytest.raises(UsageError, match="batch_size must be a whole number of at least 1, got "):
+        check_whole(at_least=1, batch_size=value)
+
+
+def test_counts_of_numpy_and_none_are_taken_and_small_ones_refused():
+    check_whole(at_least=1, at_most=3, a=np.int64(3), b=None)
+    with pytest.raises(UsageError, match="b must be at least 1 and at most 3, got 4"):
+        check_whole(at_least=1, at_most=3, a=1, b=4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KGDataModule("umls", batch_size=2.5),
+        lambda: LinkDataModule("cora-link", num_negatives=1.5),
+        lambda: NodeDataModule("cora", split_index=0.5),
+        lambda: encoders.NodeFormer(GraphSpec(4, 3, 2), hidden_channels=32, num_layers=2.5),
+        lambda: encoders.KnowFormer(GraphSpec(4, num_relations=2), num_heads=4.0),
+    ],
+)
+def test_counts_are_checked_where_they_are_given(make):
+    with pytest.raises(UsageError, match="must be a whole number"):
+        make()

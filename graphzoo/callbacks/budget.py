@@ -9,7 +9,7 @@ from typing import Any, cast
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, Timer
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 
 _MIN_ROUNDS, _MAX_ROUNDS = 10, 20
 
@@ -32,7 +32,7 @@ class QueryBudget(EarlyStopping):
     """
 
     def __init__(self, queries: int = 100_000, patience: int = 4) -> None:
-        check_range(at_least=1, queries=queries, patience=patience)
+        check_whole(at_least=1, queries=queries, patience=patience)
         super().__init__("val/mrr", mode="max", patience=patience, strict=False)
         self.queries, self._patience = queries, patience
         self._chosen: int | None = None

@@ -20,7 +20,7 @@ from graphzoo.datamodules.batches import (
 )
 from graphzoo.datasets.files.arrays import StoredGraph
 from graphzoo.encoders.pyg_form import PyGForm
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.system.files import write_text_atomically
 
 # A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
@@ -111,13 +111,13 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
     ) -> None:
         super().__init__()
         self.name = self.kind.name_of(name, path)
-        check_range(
+        check_whole(
             at_least=1,
             batch_size=batch_size,
             micro_batch_size=micro_batch_size,
             eval_batch_size=eval_batch_size,
         )
-        check_range(at_least=0, seed=seed, num_workers=num_workers)
+        check_whole(at_least=0, seed=seed, num_workers=num_workers)
         if batch_size is not None and micro_batch_size is not None and micro_batch_size > batch_size:
             raise UsageError(
                 f"micro_batch_size {micro_batch_size} exceeds batch_size {batch_size}: a micro-batch is a "
@@ -240,7 +240,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 def check_neighbourhoods(neighbourhood: int | str | None, eval_neighbourhood: int | None) -> None:
     """Refuse sizes of neighbourhoods that make no sense."""
     size = None if isinstance(neighbourhood, str) else neighbourhood
-    check_range(at_least=2, neighbourhood=size, eval_neighbourhood=eval_neighbourhood)
+    check_whole(at_least=2, neighbourhood=size, eval_neighbourhood=eval_neighbourhood)
     if eval_neighbourhood is not None and neighbourhood is None:
         raise UsageError(
             f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "

@@ -31,7 +31,7 @@ from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
 from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
 from graphzoo.encoders.pyg_form import has_other_forms
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
 
 if TYPE_CHECKING:
@@ -130,8 +130,8 @@ class KGDataModule(GraphDataModule):
         self.eval_batch_size = eval_batch_size or micro_batch_size or batch_size
         if path is None:
             self.name = find_source(self.name).name
-        check_range(at_least=1, max_valid_triples=max_valid_triples)
-        check_range(at_least=0, below=2**32, split_index=split_index)
+        check_whole(at_least=1, max_valid_triples=max_valid_triples)
+        check_whole(at_least=0, below=2**32, split_index=split_index)
         check_range(at_least=0, below=1, fact_dropout=fact_dropout)
         self.fact_dropout = fact_dropout
         self.split_index = split_index
@@ -182,7 +182,7 @@ class KGDataModule(GraphDataModule):
                 raise UsageError("a dict of triples has valid and test itself: leave these arguments out")
             return cls.from_triples(*parts_of(triples), name=name, **settings)
         index = settings.get("split_index", 0)
-        check_range(at_least=0, split_index=index)
+        check_whole(at_least=0, split_index=index)
         if settings.get("path") is not None:
             raise UsageError("path is for triples in files, these are in memory: leave one of them out")
         if isinstance(triples, KnowledgeGraph):

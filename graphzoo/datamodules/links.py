@@ -34,7 +34,7 @@ from graphzoo.datasets import (
 from graphzoo.datasets.link.own import draws_links
 from graphzoo.datasets.link.table import find_link_source
 from graphzoo.encoders.pyg_form import as_edge_index, has_other_forms
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
 from graphzoo.types import GraphSpec
 
@@ -133,12 +133,12 @@ class LinkDataModule(GraphDataModule):
             name, path, root, download, batch_size=batch_size, micro_batch_size=micro_batch_size,
             eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
         )  # fmt: skip
-        check_range(
+        check_whole(
             at_least=1, num_negatives=num_negatives, max_valid_pairs=max_valid_pairs, depth=depth,
             num_neighbors=num_neighbors, num_relabelings=num_relabelings,
         )  # fmt: skip
-        check_range(at_least=0, below=2**32, split_index=split_index)
-        check_range(at_least=2, max_nodes=max_nodes)  # the pair itself
+        check_whole(at_least=0, below=2**32, split_index=split_index)
+        check_whole(at_least=2, max_nodes=max_nodes)  # the pair itself
         check_neighbourhoods(neighbourhood, eval_neighbourhood)
         self.neighbourhood, self.eval_neighbourhood = neighbourhood, eval_neighbourhood
         _check_own(path, directed=directed, protocol=protocol)

@@ -23,7 +23,7 @@ from graphzoo.datamodules.batches import (
     permute,
 )
 from graphzoo.datamodules.kg import KGDataModule
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class MixtureDataModule(GraphDataModule):
                 f"a mixture needs at least two different data sets, got {', '.join(chosen) or 'none'}\n"
                 "For one graph give --data NAME"
             )
-        check_range(at_least=1, epoch_queries=epoch_queries, max_valid_triples=max_valid_triples)
+        check_whole(at_least=1, epoch_queries=epoch_queries, max_valid_triples=max_valid_triples)
         self.parts = [
             KGDataModule(
                 None if Path(part).is_dir() else part,

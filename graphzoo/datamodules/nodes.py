@@ -32,7 +32,7 @@ from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.node.build import is_symmetric
 from graphzoo.datasets.node.splits import PARTS
 from graphzoo.encoders.pyg_form import has_other_forms
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -97,7 +97,7 @@ class NodeDataModule(GraphDataModule):
         super().__init__(
             name, path, root, download, batch_size=batch_size, seed=seed, num_workers=num_workers
         )
-        check_range(at_least=0, below=2**32, split_index=split_index)
+        check_whole(at_least=0, below=2**32, split_index=split_index)
         for option, is_given in (
             ("num_neighbors", num_neighbors is not None),
             ("neighbor_metric", neighbor_metric != "euclidean"),

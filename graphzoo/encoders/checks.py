@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.ops import QueryGraph, RelationalGraph
 from graphzoo.ops.eager import is_traced
 from graphzoo.types import GraphSpec
@@ -84,7 +84,7 @@ def check_rows(name: str, given: Tensor, x: Tensor) -> None:
 
 def check_sizes(**sizes: int) -> None:
     """Refuse a size below 1."""
-    check_range(at_least=1, **sizes)
+    check_whole(at_least=1, **sizes)
 
 
 def check_rates(**rates: float) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgc import DenoisedEncoder
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.layers import NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.ops import map_rows
 from graphzoo.ops.cosine_attention import (
@@ -150,7 +150,7 @@ class GALiT(DenoisedEncoder):
         check_spec("GALiT", spec)
         check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
         # the paper takes ten; without a bound a slip of the key is a run that never begins
-        check_range(at_least=0, at_most=10_000, num_iterations=num_iterations)
+        check_whole(at_least=0, at_most=10_000, num_iterations=num_iterations)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_range(at_least=0, at_most=1, alpha=alpha)
         check_range(above=0, at_most=1, gamma=gamma)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from graphzoo.encoders.base import QueryEncoder
 from graphzoo.encoders.checks import check_heads, check_queries, chosen
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.layers import NoiseStream, recorded_messages, row_entropy
 from graphzoo.ops import QueryGraph, RelationalGraph, relational_spmm
 from graphzoo.ops.attention import (
@@ -492,10 +492,11 @@ def _check_settings(settings: dict[str, Any]) -> None:
         raise UsageError(
             "KnowFormer needs a graph with relations; the data has none (GraphSpec.num_relations is 0)"
         )
-    check_range(
+    check_whole(
         at_least=1, **chosen(settings, "hidden_channels", "num_layers", "num_heads", "num_random_features")
     )
-    check_range(at_least=0, **chosen(settings, "num_query_layers", "num_value_layers", "noise_std"))
+    check_whole(at_least=0, **chosen(settings, "num_query_layers", "num_value_layers"))
+    check_range(at_least=0, noise_std=settings["noise_std"])
     check_heads(**chosen(settings, "hidden_channels", "num_heads"))
     check_range(at_least=0, below=1, dropout=float(settings["dropout"]))
     check_choice("norm", settings["norm"], ("l2", "fro"))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphzoo.encoders.knowformer import AnyGraph, MessageUpdate, RelationConditioned
-from graphzoo.errors import check_range
+from graphzoo.errors import check_whole
 from graphzoo.layers.relation_graph import NUM_WAYS, RelationGraph, compare_relations
 from graphzoo.ops import QueryGraph
 from graphzoo.ops.attention import AttentionNorm
@@ -107,7 +107,7 @@ class KnowFormerAny(RelationConditioned):
         settings = {
             name: value for name, value in locals().items() if name in KnowFormerAny.__init__.__annotations__
         }
-        check_range(at_least=1, num_relation_layers=num_relation_layers)
+        check_whole(at_least=1, num_relation_layers=num_relation_layers)
         settings |= {"value_net": True, "num_random_features": 1}
         super().__init__(spec, settings)
         self.relation_net = RelationNet(

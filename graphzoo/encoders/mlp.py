@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgc import DenoisedEncoder
-from graphzoo.errors import check_range
+from graphzoo.errors import check_range, check_whole
 from graphzoo.layers import NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
 
@@ -47,7 +47,7 @@ class MLP(DenoisedEncoder):
         check_sizes(hidden_channels=hidden_channels, num_layers=num_layers)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_range(above=0, at_most=1, gamma=gamma)
-        check_range(at_least=0, at_most=10_000, num_iterations=num_iterations)
+        check_whole(at_least=0, at_most=10_000, num_iterations=num_iterations)
         super().__init__(spec, gamma=gamma, num_iterations=num_iterations, denoise=denoise)
         self.out_channels = hidden_channels
         self.dropout, self.input_dropout = dropout, input_dropout

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
@@ -150,7 +150,8 @@ class NodeFormer(NodeEncoder):
         check_spec("NodeFormer", spec)
         check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
         check_sizes(num_random_features=num_random_features, num_gumbel_samples=num_gumbel_samples)
-        check_range(at_least=0, rb_order=rb_order, edge_loss_weight=edge_loss_weight)
+        check_whole(at_least=0, rb_order=rb_order)
+        check_range(at_least=0, edge_loss_weight=edge_loss_weight)
         check_range(above=0, tau=tau)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_choice("rb_transform", rb_transform, RelationalTransform)

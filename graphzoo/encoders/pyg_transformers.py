@@ -21,7 +21,7 @@ from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgformer import check_branches
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.layers import LastResult, NoiseStream, seeded_noise
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.sparse import refuse_gradient
@@ -189,7 +189,7 @@ class Polynormer(PyGTransformer):
         )
         check_rates(input_dropout=input_dropout, dropout=dropout, global_dropout=global_dropout)
         check_range(at_least=0, at_most=1, beta=beta)
-        check_range(at_least=0, local_passes=local_passes)
+        check_whole(at_least=0, local_passes=local_passes)
         super().__init__(spec, seed)
         self.out_channels, self.local_passes = hidden_channels, local_passes
         settings: dict[str, Any] = {"pre_ln": pre_norm, "post_bn": post_norm, "local_attn": local_attention}

@@ -14,7 +14,7 @@ from torch import Tensor
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rows, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.layers import LastResult, SparseLinear
 from graphzoo.ops import cached_denoise, denoise_features
 from graphzoo.ops.adjacency import EdgePattern
@@ -127,8 +127,8 @@ class SGC(DenoisedEncoder):
     @has_other_forms
     def __init__(self, spec: GraphSpec, *, num_steps: int = 2, hidden_channels: int = 0) -> None:
         check_spec("SGC", spec)
-        check_range(at_least=0, at_most=10_000, num_steps=num_steps)
-        check_range(at_least=0, hidden_channels=hidden_channels)
+        check_whole(at_least=0, at_most=10_000, num_steps=num_steps)
+        check_whole(at_least=0, hidden_channels=hidden_channels)
         super().__init__(spec, gamma=0.0, num_iterations=num_steps)
         self.out_channels = hidden_channels or spec.in_channels
         self.map = SparseLinear(spec.in_channels, hidden_channels) if hidden_channels else None

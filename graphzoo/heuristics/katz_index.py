@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import linalg
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.heuristics.adjacency import (
     MAX_BYTES,
     Group,
@@ -82,7 +82,7 @@ def katz(
 def check_katz(beta: float, max_length: int | None) -> None:
     """Refuse settings that make no sense; `max_length` None is all walks."""
     check_range(above=0, beta=beta)
-    check_range(at_least=1, max_length=max_length)
+    check_whole(at_least=1, max_length=max_length)
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
-from graphzoo.errors import UsageError, check_range, check_whole
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.names import NodeNames
@@ -137,8 +136,7 @@ class LinkModel(TrainedModel):
                 "predict takes one node or several nodes=[...]\n"
                 "All pairs of N nodes are N * N; for every node in turn give nodes=range(N) or all names"
             )
-        check_range(at_least=1, k=k, batch_size=batch_size)
-        check_whole(at_least=1, k=int(k) if isinstance(k, Integral) else k)
+        check_whole(at_least=1, k=k, batch_size=batch_size)
         check_known("known", known)
         place = self._place(data)
         asked = place.names.find(node if nodes is None else nodes)  # type: ignore[arg-type]
@@ -183,7 +181,7 @@ class LinkModel(TrainedModel):
         self, pairs: NamedPairs, *, data: LinkGraphSource | None = None, batch_size: int | None = None
     ) -> Iterator[pd.DataFrame]:
         """As `score`, some ten thousand pairs at a time; names are checked before the first table."""
-        check_range(at_least=1, batch_size=batch_size)
+        check_whole(at_least=1, batch_size=batch_size)
         place = self._place(data)
         index = encode_pairs(pairs, place.names)
 

@@ -15,7 +15,7 @@ from graphzoo.datasets import LinkGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.of_weights import OfWeights
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
@@ -113,7 +113,7 @@ class LinkPlace:
         Returns:
             [M], float32; NaN and infinity are a `UsageError`.
         """
-        check_range(at_least=1, batch_size=batch_size)
+        check_whole(at_least=1, batch_size=batch_size)
         with in_evaluation(self._task):
             return self._score(pairs, batch_size)
 

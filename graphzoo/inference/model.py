@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch import Tensor
 from graphzoo.datasets import KnowledgeGraph
 from graphzoo.datasets.files.text import is_missing, warn
 from graphzoo.datasets.kg.triples import triples_from_table
-from graphzoo.errors import UsageError, check_choice, check_range, check_whole
+from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph, stored_graph
 from graphzoo.inference.names import Vocabulary, plain_item
@@ -145,8 +144,7 @@ class KGModel(TrainedModel):
     ) -> Iterator[pd.DataFrame]:
         """As `predict_batches`, for queries that are ids already."""
         place = place or self._default
-        check_range(at_least=1, k=k)
-        check_whole(at_least=1, k=int(k) if isinstance(k, Integral) else k)
+        check_whole(at_least=1, k=k)
         check_known("filter_known", filter_known)
         num_entities = place.knowledge_graph.num_entities
         allowed = torch.ones(num_entities, dtype=torch.bool, device=self.task.device)
@@ -268,7 +266,7 @@ class KGModel(TrainedModel):
         place: PredictionGraph | None = None,
     ) -> Iterator[Explanation]:
         """As `explain`, for triples [3, n] that are ids already, one after the other; None: all of tails."""
-        check_range(at_least=1, k=k, max_length=max_length)
+        check_whole(at_least=1, k=k, max_length=max_length)
         place = place or self._default
         asked = directions or ["tail"] * triples.shape[1]
         for direction in set(asked):

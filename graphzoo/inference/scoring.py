@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.metrics import rank_targets
@@ -33,7 +33,7 @@ class Queries(NamedTuple):
 
 def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> Iterator[Queries]:
     """Queries in batches of the given size or one that fits into memory; one empty batch without queries."""
-    check_range(at_least=1, batch_size=batch_size)
+    check_whole(at_least=1, batch_size=batch_size)
     size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
     starts = range(0, max(1, queries.entity.numel()), size)
     return (Queries(*(column[start : start + size] for column in queries)) for start in starts)

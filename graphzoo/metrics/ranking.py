@@ -10,7 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from graphzoo.errors import check_choice, check_range
+from graphzoo.errors import check_choice, check_whole
 from graphzoo.metrics.ranks import Ties
 from graphzoo.metrics.summary import group_table, summarize_ranks, tie_share
 
@@ -49,7 +49,7 @@ class RankingMetric(Metric):
 
     def __init__(self, *, ties: Ties = "realistic", hits: Sequence[int] = (1, 3, 10), **kwargs: Any) -> None:
         check_choice("ties", ties, Ties)
-        check_range(at_least=1, hits=min(hits, default=1))
+        check_whole(at_least=1, hits=min(hits, default=1))
         kwargs.setdefault("dist_sync_fn", _gather_rows)
         super().__init__(**kwargs)
         self.ties: Ties = ties

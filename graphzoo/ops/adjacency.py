@@ -7,7 +7,7 @@ import logging
 import torch
 from torch import Tensor
 
-from graphzoo.errors import check_range
+from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.graph import check_edges
 from graphzoo.ops.sparse import SparseMatrix, row_pointers, without_beta_warning
 
@@ -149,7 +149,7 @@ def adjacency_orders(
     Returns:
         R matrices [N, N], each normalised by its own degrees; a warning is logged before they become large.
     """
-    check_range(at_least=0, num_orders=num_orders)
+    check_whole(at_least=0, num_orders=num_orders)
     orders: list[SparseAdjacency] = []
     for order in range(1, num_orders + 1):
         if order == 1:

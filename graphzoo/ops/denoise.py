@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphzoo.errors import check_range
+from graphzoo.errors import check_range, check_whole
 from graphzoo.ops.adjacency import SparseAdjacency, normalized_adjacency
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
@@ -143,7 +143,7 @@ def _check(x: Tensor, gamma: float, num_iterations: int) -> None:
     if x.dim() != 2:
         raise ValueError(f"x must be features [N, F], got shape {list(x.shape)}")
     check_range(at_least=0, at_most=1, gamma=gamma)
-    check_range(at_least=0, num_iterations=num_iterations)
+    check_whole(at_least=0, num_iterations=num_iterations)
 
 
 def _result_dtype(x: Tensor) -> torch.dtype:

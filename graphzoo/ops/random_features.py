@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from graphzoo.errors import check_range
+from graphzoo.errors import check_whole
 from graphzoo.ops.eager import run_eagerly, without_autocast
 
 
@@ -36,7 +36,7 @@ def orthogonal_projection(
         dtype: Of the result.
         device: Of the result; by default that of the generator.
     """
-    check_range(at_least=1, num_features=num_features, dim=dim)
+    check_whole(at_least=1, num_features=num_features, dim=dim)
     if device is None and generator is not None:
         device = generator.device
     num_blocks = -(-num_features // dim)

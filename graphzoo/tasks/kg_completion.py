@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
-from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range
+from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range, check_whole
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
@@ -95,7 +95,7 @@ class KGCompletion(Task):
         super().__init__(encoder, start_from)
         check_choice("loss", loss, ("ce", "filtered_ce", "bce"))
         check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none"))
-        check_range(
+        check_whole(
             at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes, num_draws=num_draws
         )
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)

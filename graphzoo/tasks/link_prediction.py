@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder, PairDecoder
 from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
-from graphzoo.errors import NonFiniteError, UsageError, check_range
+from graphzoo.errors import NonFiniteError, UsageError, check_range, check_whole
 from graphzoo.heuristics import GraphPairScorer
 from graphzoo.layers import LastResult
 from graphzoo.metrics import LinkMetric
@@ -97,7 +97,7 @@ class LinkPrediction(Task):
         super().__init__(encoder, start_from)
         check_range(above=0, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
-        check_range(at_least=1, num_draws=num_draws)
+        check_whole(at_least=1, num_draws=num_draws)
         check_range(at_least=0, below=1, dropout=dropout)
         if metric is not None:
             check_name(metric)

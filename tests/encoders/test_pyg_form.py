@@ -158,7 +158,7 @@ def test_weights_of_edges_are_refused():
         (("9", 8), {}, "GraphSpec, or in_channels, hidden_channels, out_channels; got a str first"),
         ((torch.zeros(3), 8), {}, "got a Tensor first"),
         ((-1, 8), {}, r"x.shape\[1\], got -1"),
-        ((9, 8, 0), {}, "out_channels must be a whole number of at least 1"),
+        ((9, 8, 0), {}, "out_channels must be at least 1"),
         ((9, 0), {}, "hidden_channels must be at least 1"),
         ((GraphSpec(3, in_channels=2),), {"out_channels": True}, "out_channels must be a whole number"),
     ],

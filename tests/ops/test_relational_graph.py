@@ -89,7 +89,7 @@ def test_moving_keeps_orderings():
         ((EDGES.flip(0), TYPES, 2, 2), r"edge_index\[0\].*holds 2 at position 1"),
         ((torch.tensor([[0], [-1]]), TYPES[:1], 3, 2), r"edge_index\[1\].*holds -1 at position 0"),
         ((EDGES, TYPES, 3, 1), r"edge_type must be in 0..0 \(num_relations=1\), but holds 1 at position 1"),
-        ((EDGES, TYPES, -1, 2), "num_nodes must be a whole number of at least 0, got -1"),
+        ((EDGES, TYPES, -1, 2), "num_nodes must be at least 0, got -1"),
         ((EDGES, TYPES, 3, 2.0), "num_relations must be a whole number of at least 0, got 2.0"),
     ],
 )

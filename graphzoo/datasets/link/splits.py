@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphzoo.datasets.link.graph import LinkSplit
 from graphzoo.datasets.link.pairs import first_of_each, in_keys, pair_keys
-from graphzoo.errors import DataError, check_range
+from graphzoo.errors import DataError, check_whole
 from graphzoo.sampling import hash_integers
 
 # what draws are for, so that they share no random numbers
@@ -32,7 +32,7 @@ def draw_link_split(
         ValueError: for an index below 0.
         DataError: if there are too few links, or too few unlinked pairs.
     """
-    check_range(at_least=0, split_index=index)
+    check_whole(at_least=0, split_index=index)
     if not is_directed:
         links = links.sort(dim=1).values
     total = links.size(0)

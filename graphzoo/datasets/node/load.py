@@ -15,7 +15,7 @@ from graphzoo.datasets.node.build import Parsed
 from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.knn import METRICS, knn_graph
 from graphzoo.datasets.node.table import NodeSource, find_node_source
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_whole
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def load_node_graph(
         )
     if neighbor_metric != "euclidean" and not source.num_neighbors:
         raise UsageError(f"neighbor_metric is for data without a graph; {source.name} has a graph of its own")
-    check_range(at_least=0, num_neighbors=num_neighbors)
+    check_whole(at_least=0, num_neighbors=num_neighbors)
     check_choice("neighbor_metric", neighbor_metric, METRICS)
     k = source.num_neighbors if num_neighbors is None else num_neighbors
     files = provide_source_files(source, root=root, download=download)

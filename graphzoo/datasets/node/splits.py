@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import DataError, UsageError, check_range
+from graphzoo.errors import DataError, UsageError, check_whole
 from graphzoo.ops.random import hash_integers
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def redrawn_split(y: NodeGraph | Tensor, split: NodeSplit, *, index: int = 0) ->
     Raises:
         ValueError: for a negative index.
     """
-    check_range(at_least=0, split_index=index)
+    check_whole(at_least=0, split_index=index)
     labels = _labels(y).cpu()
     known = torch.cat([split.train, split.valid]).cpu()
     order = known[hash_integers(_PURPOSE, index, known).argsort(stable=True)]
@@ -221,6 +221,6 @@ def _labels(graph: NodeGraph | Tensor) -> Tensor:
 
 def _shuffled(y: Tensor, index: int) -> Tensor:
     """The labelled nodes in random order."""
-    check_range(at_least=0, split_index=index)
+    check_whole(at_least=0, split_index=index)
     nodes = is_labelled(y).nonzero().squeeze(1).cpu()
     return nodes[hash_integers(_PURPOSE, index, nodes).argsort(stable=True)]
