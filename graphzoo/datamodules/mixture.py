@@ -107,7 +107,7 @@ class MixtureDataModule(GraphDataModule):
     """Knowledge graphs to train one model on that runs on any relations.
 
     Every step asks about one graph, in query neighbourhoods, so that it costs about the same on all of them.
-    Validation and test report the mean over the graphs, and the MRR of each.
+    Validation and test report the mean over the graphs that have such triples, and the MRR of each.
 
     Args:
         name: Of the mixture.
@@ -196,10 +196,16 @@ class MixtureDataModule(GraphDataModule):
             part.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graphs; a second call does nothing."""
+        """Load the graphs; a second call does nothing. One at least has to have triples of the `stage`."""
         for part in self.parts:
             part.trainer = self.trainer
-            part.setup(stage)
+            part.setup("fit")
+        split = {"validate": "valid", "test": "test"}.get(stage or "")
+        if split and not any(len(part.triples(split)) for part in self.parts):
+            raise UsageError(
+                f"none of {', '.join(self.names)} has {split} triples: there is nothing to evaluate\n"
+                f"Give data with {split} triples; predict needs none"
+            )
 
     @property
     def spec(self) -> GraphSpec:

@@ -1,5 +1,6 @@
 """Which graph gives which batch, and the mean over graphs."""
 
+import dataclasses
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -158,6 +159,38 @@ def test_one_model_learns_from_all_graphs_and_is_tested_on_them(folders, tmp_pat
     assert fit.callback_metrics["test/mrr"] == tested["test/mrr"] > 0
     assert dm.num_tested == sum(part.num_tested for part in dm.parts)
     assert losses[-1] < losses[0]
+
+
+def without_test(part):
+    """As `leave_out` may leave a graph."""
+    part.setup()
+    graph = part.knowledge_graph
+    part._graphs = (dataclasses.replace(graph, test=graph.test[:0]), None)
+
+
+def test_a_graph_without_test_triples_is_left_out_of_the_mean(folders, tmp_path):
+    """The second of three, so that the numbers of the third one's queries begin where its own would."""
+    torch.manual_seed(0)
+    model, mixture = task(), {"neighbourhood": 8}
+    dm = MixtureDataModule(names=folders, **mixture)
+    without_test(dm.parts[1])
+    together = trainer(tmp_path).test(model, dm, verbose=False)[0]
+    alone = {
+        f"test/mrr_{Path(path).name}": trainer(tmp_path).test(
+            model, KGDataModule(path=path, **mixture), verbose=False
+        )[0]["test/mrr"]
+        for path in (folders[0], folders[2])
+    }
+    assert {name: mrr for name, mrr in together.items() if "mrr_" in name} == pytest.approx(alone, rel=1e-6)
+    assert together["test/mrr"] == pytest.approx(sum(alone.values()) / 2, rel=1e-6)
+
+
+def test_a_mixture_without_any_test_triples_is_not_tested(folders, tmp_path):
+    dm = MixtureDataModule(names=folders[:2], neighbourhood=8)
+    for part in dm.parts:
+        without_test(part)
+    with pytest.raises(UsageError, match="none of small0, large0 has test triples"):
+        trainer(tmp_path).test(task(), dm, verbose=False)
 
 
 @pytest.mark.parametrize("remove_facts", ["exact", "none"])
