@@ -104,7 +104,8 @@ class KGModel(TrainedModel):
             the order of the entities; `score`, the logit; `probability`, what the training loss makes of it
             (softmax over all candidates, or sigmoid), not calibrated; `known` unless "keep"; `label`, the
             answer's, and `relation_label`, if the graph has labels of entities or of relations. Scores of
-            different queries or models cannot be compared.
+            different queries or models cannot be compared. In neighbourhoods, entities outside that are no
+            `candidates` have a score that only orders them, below all others.
 
         Raises:
             UsageError: (a ValueError) for unknown names, naming the nearest ones, and for queries that give

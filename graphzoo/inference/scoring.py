@@ -65,9 +65,12 @@ def top_answers(
 ) -> Columns:
     """The k best answers of each query, by query (0..B-1) and rank; see `KGModel.predict`.
 
-    `allowed` is true for the entities that may answer, [N], bool.
+    `allowed` is true for the entities that may answer, [N], bool. If not all may, each has its own logit,
+    also outside of a neighbourhood.
     """
     logits = _logits(task, place, batch)  # [B, N]
+    if not bool(allowed.all()):
+        logits = _with_outside(task, place, batch, allowed.expand_as(logits), logits)
     probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
     known = torch.zeros_like(logits, dtype=torch.bool)
     if filter_known != "keep":
@@ -125,10 +128,13 @@ def judge_facts(
         )
         known = torch.zeros(logits.shape, dtype=torch.bool)
         known[known_row, known_entity] = True
-        columns["score"][chosen] = logits.cpu()[target_row, target]
-        columns["probability"][chosen] = _probability(task, logits).cpu()[target_row, target]
         columns["rank"][chosen] = combine_ties(best.cpu(), worst.cpu(), "realistic")
         columns["known"][chosen] = known[target_row, target]
+        wanted = torch.zeros_like(logits, dtype=torch.bool)
+        wanted[target_row, target] = True
+        logits = _with_outside(task, place, batch, wanted, logits)
+        columns["score"][chosen] = logits.cpu()[target_row, target]
+        columns["probability"][chosen] = _probability(task, logits).cpu()[target_row, target]
     return {name: column.numpy() for name, column in columns.items()}
 
 
@@ -138,6 +144,18 @@ def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tenso
     with in_evaluation(task):
         logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device))
     return check_finite(logits.float())
+
+
+def _with_outside(
+    task: KGCompletion, place: PredictionGraph, batch: Queries, wanted: Tensor, logits: Tensor
+) -> Tensor:
+    """Scores [B, N] in which the wanted entities outside of a neighbourhood have logits, too."""
+    device = task.device
+    with in_evaluation(task):
+        scores = task.score_outside(
+            place.messages, batch.entity.to(device), batch.relation.to(device), wanted, logits
+        )
+    return check_finite(scores)
 
 
 def _probability(task: KGCompletion, logits: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from graphzoo.sampling import FactRemover, NeighbourhoodSampler, edges_of_fact, 
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.reversed_queries import ReversedQueries
-from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
+from graphzoo.tasks.scores import NEAR_QUERIES, ask_outside, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -525,15 +525,35 @@ class KGCompletion(Task):
         elif not size:  # one query is the least there is
             self.check_memory(1, num_nodes, option="--model.max_score_bytes")
 
-        def logits(graph: RelationalGraph | QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
-            return mean_of_draws(lambda seed: self._logits(graph, head, relation, None, seed), self.num_draws)
-
         def score(start: int, stop: int) -> Tensor:
             asked = head[start:stop], relation[start:stop]
-            return logits(graph, *asked) if sampler is None else score_near(sampler, *asked, logits)
+            if sampler is None:
+                return self._drawn_logits(graph, *asked)
+            return score_near(sampler, *asked, self._drawn_logits)
 
         scores = self._halves(score, head.numel(), size)
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
+
+    @torch.no_grad()
+    def score_outside(
+        self, graph: RelationalGraph, head: Tensor, relation: Tensor, wanted: Tensor, scores: Tensor
+    ) -> Tensor:
+        """Scores [B, N] of `score_queries` with logits for what is wanted and lies outside a neighbourhood.
+
+        Each of the `wanted` entities [B, N], bool, that lies outside is brought into the neighbourhood of its
+        query for the farthest one; the others' scores stay as they are.
+        """
+        if (sampler := self._sampler(graph)) is None:
+            return scores
+        scores = scores.clone()
+        for start in range(0, head.numel(), NEAR_QUERIES):
+            part = slice(start, start + NEAR_QUERIES)
+            asked = head[part], relation[part]
+            ask_outside(sampler, *asked, self._drawn_logits, wanted[part], scores[part])
+        return scores
+
+    def _drawn_logits(self, graph: RelationalGraph | QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
+        return mean_of_draws(lambda seed: self._logits(graph, head, relation, None, seed), self.num_draws)
 
     def edge_gradients(
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, tail: Tensor

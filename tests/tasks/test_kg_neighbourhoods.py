@@ -100,6 +100,39 @@ def test_one_query_has_the_scores_that_it_has_in_a_batch(family, tmp_path):
     torch.testing.assert_close(task.score_queries(graph, head, relation), together, atol=1e-5, rtol=1e-5)
 
 
+def test_who_is_asked_about_outside_has_a_logit(family, tmp_path):
+    """That of a neighbourhood it was brought into, whatever else is asked; ranks are those of evaluation."""
+    task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6)
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    graph = datamodule.knowledge_graph
+    model = graphzoo.load(tmp_path / "model.ckpt", data=graph)
+    head, relation, _ = datamodule.triples("valid")[0].tolist()
+    inside = NeighbourhoodSampler(datamodule.graph("valid"), 6)(
+        torch.tensor([head]), torch.tensor([relation])
+    )
+    near = {graph.entities[i] for i in inside[0].nodes[0].tolist()}
+    far = [name for name in graph.entities if name not in near]
+    asked = (graph.entities[head], graph.relations[relation])
+    assert len(far) > 2
+
+    facts = model.score_table([(*asked, name) for name in far])
+    for name, score, probability in zip(far, facts["score"], facts["probability"], strict=True):
+        assert model.score([(*asked, name)])[0] == pytest.approx(score, abs=1e-5)
+        if not bool(facts["known"][far.index(name)]):  # a known fact is hidden when it is explained
+            assert model.explain(*asked, name).score == pytest.approx(score, abs=1e-4)
+        assert score != round(score) and 0 < probability < 1
+    assert min(facts["rank"]) > 6
+
+    answers = model.predict(*asked, k=len(far), candidates=far)
+    by_name = facts.set_index("tail")["score"]
+    assert answers["score"].to_numpy() == pytest.approx(by_name[answers["tail"]].to_numpy(), abs=1e-5)
+    assert answers["score"].is_monotonic_decreasing
+    whole = model.predict(*asked, k=6)
+    few = model.predict(*asked, k=9, candidates=[*near, far[0]])
+    assert few[few["tail"] != far[0]]["tail"].tolist() == whole["tail"].tolist()
+    assert few.set_index("tail")["score"][far[0]] == pytest.approx(by_name[far[0]], abs=1e-5)
+
+
 def test_a_checkpoint_knows_its_neighbourhoods(family, tmp_path):
     task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, eval_neighbourhood=9)
     file = tmp_path / "model.ckpt"
