@@ -5,10 +5,13 @@ Standard library only. Encoders of other packages register under the entry-point
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphzoo.errors import UsageError, normalise
@@ -47,11 +50,34 @@ def is_trusted(class_path: str) -> bool:
     module, _, name = class_path.rpartition(".")
     if module.partition(".")[0] in _OURS or module.startswith(("torch.optim", "torchmetrics.")):
         return True
-    if any(entry.value.replace(":", ".") == class_path for entry in encoder_plugins().values()):
+    if _plugin_at(class_path) is not None:
         return True
     # Imported already and made for this purpose: `subprocess.Popen` is imported too.
     bases = getattr(getattr(sys.modules.get(module), name, None), "__mro__", ())
     return any(base.__module__.partition(".")[0] in _OURS for base in bases)
+
+
+def _plugin_at(path: str) -> type | None:
+    """The plug-in of a class path; it may be registered by a shorter one than that of its class's module."""
+    package = path.partition(".")[0]
+    for entry in [] if package in _OURS else list(encoder_plugins().values()):
+        if entry.value.partition(":")[0].partition(".")[0] != package:
+            continue
+        if path == entry.value.replace(":", "."):
+            found: type = entry.load()
+            return found
+        with contextlib.suppress(Exception):  # another plug-in of the package may be broken
+            plugin: type = entry.load()
+            if path == f"{plugin.__module__}.{plugin.__qualname__}":
+                return plugin
+    return None
+
+
+def is_same_class(path: str, other: str) -> bool:
+    """Whether two class paths are spellings of one, as far as what is imported already can tell."""
+    parts = (each.rpartition(".") for each in (path, other))
+    found, meant = (getattr(sys.modules.get(module), name, None) for module, _, name in parts)
+    return public_path(path) == public_path(other) or (found is not None and found is meant)
 
 
 def class_path(value: object) -> str:
@@ -74,8 +100,18 @@ def public_path(path: str) -> str:
 
 
 def arguments_of(cls: type) -> list[inspect.Parameter]:
-    """What a class takes when it is built, in its order."""
-    return list(inspect.signature(cls).parameters.values())
+    """What a class takes when it is built; its `**kwargs` stand for what the next parent takes."""
+    taken = {each.name: each for each in inspect.signature(cls).parameters.values()}
+    makers = (parent for parent in cls.__mro__ if "__init__" in vars(parent) and parent is not object)
+    gathers = [each for each in taken.values() if each.kind is each.VAR_KEYWORD]
+    for parent in itertools.islice(makers, 1, None):
+        if not gathers:
+            break
+        _, *inherited = inspect.signature(vars(parent)["__init__"]).parameters.values()
+        del taken[gathers[0].name]
+        taken |= {each.name: each for each in inherited if each.name not in taken}
+        gathers = [each for each in inherited if each.kind is each.VAR_KEYWORD]
+    return list(taken.values())
 
 
 def defaults_of(cls: type) -> dict[str, Any]:
@@ -91,13 +127,8 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     module, _, name = path.rpartition(".")
     if not module:
         raise UsageError(f"{source}: {path!r} is not a dotted class path")
-    is_ours = module.partition(".")[0] in _OURS
-    for entry in [] if is_ours else list(encoder_plugins().values()):
-        # A plug-in may be registered by a shorter path than that of the module which defines its class.
-        if entry.value.partition(":")[0].partition(".")[0] == module.partition(".")[0]:
-            plugin: type = entry.load()
-            if path in (entry.value.replace(":", "."), f"{plugin.__module__}.{plugin.__qualname__}"):
-                return plugin
+    if (plugin := _plugin_at(path)) is not None:
+        return plugin
     if not (trust or is_trusted(path)):
         raise UsageError(
             f"{source}: names the class {path}, which is neither graphzoo's, nor a plug-in's, nor "
@@ -106,7 +137,10 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     try:
         cls = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{source}: {path} cannot be imported: {error}") from error
+        root = module.partition(".")[0]
+        is_here = Path(root).is_dir() or Path(f"{root}.py").is_file()
+        remedy = f"\n{root} lies in the current folder: set PYTHONPATH=." if is_here else ""
+        raise UsageError(f"{source}: {path} cannot be imported: {error}{remedy}") from error
     if not isinstance(cls, type):
         raise UsageError(f"{source}: {path} is not a class")
     return cls

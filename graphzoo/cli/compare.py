@@ -257,6 +257,8 @@ def _other(name: str, known: tuple[str, ...], data: Preset) -> str:
         return plugin.name
     if preset is None:
         hint = suggestion(name, [*known, *model_names()]) or f"Models: {'; '.join(known)}"
+        if "." in name:
+            hint = "A class is tried under a name: write a preset (GRAPHZOO_CONFIGS), or register a plug-in"
         raise UsageError(f"compare has no model {name!r} for these data\n{hint}")
     check_task(data, preset)
     if name in WEIGHTS:

@@ -170,6 +170,10 @@ def _build_encoder(
             f"{source}: {path} of this version refuses the settings that graphzoo "
             f"{_version(described, 'unknown')} stored: {error}"
         ) from error
+    except UsageError:
+        raise
+    except Exception as error:  # code of somebody else, which may raise anything
+        raise UsageError(f"{source}: {path} cannot be made: {type(error).__name__}: {error}") from error
     if encoder is None or _differences(encoder, weights):
         raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
     return encoder

@@ -226,6 +226,8 @@ class Task(LightningModule):
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             with torch.device("cpu"):  # Lightning would draw weights on a GPU, which draws others from a seed
                 self.build(self._datamodule().spec)
+            if getattr(self._trainer, "checkpoint_callbacks", ()):
+                _check_plain(self.encoder)
             if self.start_from:
                 self._begin_with(self.start_from)
 
@@ -673,6 +675,26 @@ class Task(LightningModule):
             with torch.inference_mode(False):  # for training too, though a validation may come first
                 known = cache[name] = (value, self.device, value.to(self.device))
         return known[2]
+
+
+def _check_plain(encoder: Encoder | None) -> None:
+    """Refuse settings that a checkpoint could not hold without code, before anything is trained."""
+    for name, value in (encoder.init_args if encoder is not None else {}).items():
+        if not _is_plain(value):
+            raise UsageError(
+                f"{type(encoder).__name__}: {name} is a {type(value).__name__}, and a checkpoint holds the "
+                "settings of an encoder as numbers, words, lists and dictionaries\n"
+                f"Let {name} be one of these, and make what it stands for in __init__"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*value, *value.values())))
+    if isinstance(value, list | tuple | set):
+        return type(value) in (list, tuple, set) and all(map(_is_plain, value))
+    kinds = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
+    return type(value) in kinds or isinstance(value, Tensor)
 
 
 def check_features_of(trained: Mapping[str, Any], datamodule: Any) -> None:

@@ -148,7 +148,13 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
     if plan.dry_run:
         scratch.enter_context(limited_memory())
-    GraphzooCLI(state)
+    try:
+        GraphzooCLI(state)
+    except UsageError as error:
+        if not without or str(without[0]) not in str(error):
+            raise
+        # the user knows the run's own file, not the copy that was read
+        raise UsageError(str(error).replace(str(without[0]), str(plan.run_config))) from error
 
 
 def _stopped(stopped: BaseException, state: RunState) -> int:

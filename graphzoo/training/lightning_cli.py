@@ -269,26 +269,32 @@ class GraphzooCLI(LightningCLI):
             self._tell_resumed()
 
     def _check_length(self) -> None:
-        """In every process: refuse to end a resumed run before where it is."""
-        if not self.plan.resume or self.checkpoint is None:
+        """In every process: refuse to end a run before where its checkpoint is, or to begin one there."""
+        if self.plan.command != "fit" or self.checkpoint is None:
             return
         done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
-        if most is not None and 0 <= most < done:
-            here = relative(self.run_dir)
+        if most is None or not 0 <= most <= done:
+            return
+        here, there = relative(self.run_dir), relative(Path(str(self.plan.checkpoint)))
+        if self.plan.resume and most < done:
             raise UsageError(
                 f"{here}: training is past epoch {done}, and --trainer.max_epochs is {most}\n"
                 f"Give more than {done}, or test it: graphzoo test {typed(self.run_dir)}"
             )
+        if not self.plan.resume:
+            raise UsageError(
+                f"{here}: nothing is left to train, as {there} has had {_epochs(done)} "
+                f"and --trainer.max_epochs is {most}\nGive {done + 1} or more"
+            )
 
     def _tell_resumed(self) -> None:
         """From where a run goes on, or that it has come to its end."""
-        if not self.plan.resume or self.checkpoint is None:
+        if self.plan.command != "fit" or self.checkpoint is None:
             return
         done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
         if most is not None and 0 <= most <= done:
-            epochs = f"{done} epoch{'s' * (done != 1)}"
             run = relative(self.run_dir)
-            tell(f"{run} has finished its {epochs}; --trainer.max_epochs N trains on\n")
+            tell(f"{run} has finished its {_epochs(done)}; --trainer.max_epochs N trains on\n")
         else:
             tell(f"resumes after epoch {done}\n" if done else "resumes in epoch 1\n")
 
@@ -391,3 +397,7 @@ def _data_name(config: dict[str, Any]) -> str:
     data = config.get("data") or {}
     usual = str(data.get("class_path") or "data").rpartition(".")[2].lower()
     return str((data.get("init_args") or {}).get("name") or usual)
+
+
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'s' * (count != 1)}"

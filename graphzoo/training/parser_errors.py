@@ -29,6 +29,7 @@ _JOINED = re.compile(r"[{,]\s*\w+:\w")
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
 _SUBCLASS = re.compile(r"'([\w.]+)' to be a subclass of (?:<class ')?(?:\w+\.)*(\w+Encoder)")
+_OF_CLASS = re.compile(r"^\{'class_path': '([^']+)'")
 _NESTED = re.compile(r"NestedArg\(key='([^']+)', val=(.+)\)")
 _BY_NAME = {
     "callbacks": "lightning.pytorch.callbacks",
@@ -152,6 +153,9 @@ def explain(
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
         place = "" if option.startswith("-") else place
+    if path := _OF_CLASS.search(value):  # of a class with its settings, which are not what is wrong
+        reason = _import_problem(path.group(1))
+        value = path.group(1) if reason else value
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
     return f"{place}{option}: {value!r} does not fit" + (f"\n{reason}" if reason else "")
 

@@ -294,6 +294,13 @@ def _check_complete(
             told = "does not know what --data.path holds"
             remedy = "Add --data kg (triples), --data links or --data nodes"
         raise UsageError(f"{plan.command} {told}\n{remedy}")
+    if isinstance(data, str) and (encoder := _encoder_of(model)):
+        kind, path = encoder
+        tasks = [row.class_path for row in TASKS.values() if kind in ("", *row.accepts) and row.inference]
+        raise UsageError(
+            f"--data {data} is a class, which does not name its task, and so does no model by name\n"
+            f"Give task and encoder: --model {' or '.join(tasks)} --model.encoder {path}"
+        )
     if model is not None or plan.names("model.encoder"):
         return plan
     if plan.checkpoint is not None or plan.weights:
@@ -303,6 +310,21 @@ def _check_complete(
     fitting = [each.name for each in presets if task is None or each.header.get("kind") in task.accepts]
     names = ", ".join([*fitting, *encoder_plugins()])
     raise UsageError(f"{plan.command} needs a model: add --model NAME\nThere are: {names}")
+
+
+def _encoder_of(model: Preset | str | None) -> tuple[str, str] | None:
+    """Kind ("" for unknown) and class path of the encoder of a named model that brings no task."""
+    from graphzoo.catalog.settings import read_settings  # it takes YAML, which a plan does without
+
+    if isinstance(model, Preset):
+        described = read_settings(model.path)["model"]
+        encoder = (described.get("init_args") or {}).get("encoder")
+        if encoder is None or "class_path" in described:
+            return None
+        return model.header.get("kind", ""), encoder if isinstance(encoder, str) else encoder["class_path"]
+    if model is not None and model.startswith("plugin:") and (plugin := find_plugin(_short(model))):
+        return "", plugin.value.replace(":", ".")
+    return None
 
 
 def _apply_data(plan: Plan, data: Preset | str | None) -> Plan:

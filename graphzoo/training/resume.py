@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from graphzoo.catalog.classes import defaults_of, public_path
+from graphzoo.catalog.classes import defaults_of, is_same_class
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (
     check_description,
@@ -64,7 +64,7 @@ def differences(
     encoder = model.get("encoder") or {}
     if described and encoder:
         path = described["class_path"]
-        if public_path(path) != public_path(encoder.get("class_path", path)):
+        if not is_same_class(path, encoder.get("class_path", path)):
             differing["--model.encoder"] = (path, encoder["class_path"])
         else:
             arguments = encoder.get("init_args") or {}
@@ -111,7 +111,7 @@ def _averaging_of(config: dict[str, Any]) -> dict[str, Any] | None:
 def _differing_class(group: str, before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
     there, here = (side or {} for side in (before, now))
     paths = [side.get("class_path") for side in (there, here)]
-    if len({path and public_path(path) for path in paths}) > 1:
+    if paths[0] != paths[1] and not (paths[0] and paths[1] and is_same_class(paths[0], paths[1])):
         return {group: (paths[0] or "none", paths[1] or "none")}
     return _compare(group, there.get("init_args") or {}, here.get("init_args") or {}, paths[1])
 
@@ -128,20 +128,26 @@ def _compare(
     for name in dict.fromkeys([*old, *new]):
         if name.startswith("_") or name in harmless:
             continue
-        there, here = (side.get(name, usual.get(name)) for side in (old, new))
+        there, here = (_as_read(side.get(name, usual.get(name))) for side in (old, new))
         if there != here:
             differing[f"{group}.{name}"] = (there, here)
     return differing
 
 
 def _usual_values(class_path: str | None) -> dict[str, Any]:
-    """Defaults of a class that is imported already, as plain values."""
+    """Defaults of a class that is imported already."""
     module, _, name = (class_path or "").rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
     if not isinstance(cls, type):
         return {}
-    values = defaults_of(cls).items()
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+    return defaults_of(cls)
+
+
+def _as_read(value: Any) -> Any:
+    """As config.yaml, which has no tuples, gives back a value."""
+    if isinstance(value, dict):
+        return {key: _as_read(each) for key, each in value.items()}
+    return [_as_read(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:

@@ -597,6 +597,15 @@ def test_a_test_of_a_run_resumed_with_other_settings_says_so(trained, cli, resul
     assert f"resumed {told} |" in shown and "`graphzoo test" in shown
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_new_run_is_not_begun_where_its_checkpoint_ends(trained, cli, epochs):
+    """It would train nothing and keep no checkpoint."""
+    again = cli("fit", "--ckpt_path", trained, f"--trainer.max_epochs={epochs}", "--run_dir=new")
+    assert again.status == 2 and not Path("new/results.json").exists()
+    told = f"last.ckpt has had 2 epochs and --trainer.max_epochs is {epochs}\nGive 3 or more\n"
+    assert "new: nothing is left to train, as " in again.err and again.err.endswith(told)
+
+
 @pytest.mark.parametrize("more", [[], ["--quiet"]])
 def test_fewer_epochs_than_are_done_are_refused(trained, cli, more):
     shutil.copytree(trained, "run")

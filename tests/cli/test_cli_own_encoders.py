@@ -1,0 +1,166 @@
+"""Encoders of other people: their settings in a checkpoint, two spellings of a class, and what is told."""
+
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch_geometric.data import Data
+
+from graphzoo.catalog import classes
+from graphzoo.catalog.classes import is_same_class, is_trusted
+from graphzoo.datamodules import NodeDataModule
+from graphzoo.errors import UsageError
+from graphzoo.tasks import NodeClassification
+
+PACKAGE = {
+    "short/__init__.py": "from short.enc import Kind, Smooth\n",
+    "short/enc.py": """
+import enum
+from graphzoo.encoders import GALiT, NodeEncoder
+from torch import nn
+
+
+class Kind(enum.Enum):
+    A = "a"
+    B = "b"
+
+
+class Smooth(GALiT):
+    def __init__(self, spec, *, sizes: tuple[int, ...] = (4, 8), **settings):
+        super().__init__(spec, **settings)
+
+
+class Named(NodeEncoder):
+    def __init__(self, spec, *, kind: Kind = Kind.A):
+        super().__init__()
+        self.spec, self.out_channels = spec, 4
+        self.map = nn.Linear(spec.in_channels, 4)
+
+    def forward(self, x, edge_index=None, **_):
+        return self.map(x)
+
+
+class Broken(Smooth):
+    def __init__(self, spec, **settings):
+        super().__init__(spec, **settings)
+        if settings.get("num_layers") == 1:
+            self.nothing = self.nowhere
+""",
+}
+QUICK = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--run_dir=run"]
+
+
+@pytest.fixture
+def package(workplace, monkeypatch):
+    """A package in a folder on the path, whose class is registered by the path of a re-export."""
+    folder = workplace / "lib"
+    for name, text in PACKAGE.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    entry = EntryPoint("short", "short:Smooth", classes.ENCODER_GROUP)
+    monkeypatch.setattr(classes, "entry_points", lambda group: [entry])
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def nodes(tiny_nodes):
+    return ["--data=nodes", f"--data.path={tiny_nodes}"]
+
+
+def test_a_class_that_is_registered_by_a_re_export_is_tested_and_resumed(cli, package, nodes):
+    """Its settings hold a tuple, which config.yaml has not, and those of the parent behind `**settings`."""
+    done = cli("fit", "--model=short", "--model.encoder.sizes=[2,3]", *nodes, *QUICK)
+    assert done.status == 0, done.err
+    assert (tested := cli("test", "run", "--run_dir=tested")).status == 0, tested.err
+    assert (resumed := cli("fit", "run", "--trainer.max_epochs=2")).status == 0, resumed.err
+    assert (exported := cli("export", "run", "--out=weights")).status == 0, exported.err
+    assert (again := cli("test", "--ckpt_path=weights", *nodes, "--run_dir=again")).status == 0, again.err
+    other = cli("fit", "run", "--trainer.max_epochs=3", "--model.encoder.sizes=[2,4]")
+    assert other.status == 2 and "--model.encoder.sizes: [2, 3] there, [2, 4] here" in other.err
+
+
+def test_both_spellings_of_a_plug_in_are_trusted_and_no_other_class_of_its_package(package):
+    assert is_trusted("short.Smooth") and is_trusted("short.enc.Smooth")
+    assert is_same_class("short.Smooth", "short.enc.Smooth")
+    assert not is_same_class("short.enc.Named", "short.enc.Smooth")
+    assert not is_trusted("short.enc.Kind") and not is_trusted("short.nowhere.Smooth")
+
+
+def test_settings_that_a_checkpoint_cannot_hold_are_refused_before_training(cli, package, nodes, workplace):
+    done = cli("fit", "--model.encoder=short.enc.Named", "--model.encoder.kind=B", *nodes, *QUICK)
+    assert done.status == 2, done.err
+    assert "Named: kind is a Kind, and a checkpoint holds the settings of an encoder as numbers" in done.err
+    assert not (workplace / "run").exists()
+
+
+def test_such_settings_serve_a_model_that_is_not_saved(package):
+    """In Python, without checkpoints."""
+    from short.enc import Kind, Named
+
+    graph = Data(x=torch.randn(6, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1] * 3))
+    data = NodeDataModule.from_data(graph)
+    task = NodeClassification(lambda spec: Named(spec, kind=Kind.B))
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    Trainer(max_epochs=1, accelerator="cpu", enable_checkpointing=False, **quiet).fit(task, data)
+    assert task.encoder.init_args == {"kind": Kind.B}
+    with pytest.raises(UsageError, match="Named: kind is a Kind"):
+        again = NodeClassification(lambda spec: Named(spec, kind=Kind.B))
+        Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(again, data)
+
+
+def test_an_error_in_the_making_of_an_encoder_is_told_as_it_is(cli, package, nodes):
+    command = ["fit", "--model.encoder=short.enc.Broken", "--model.encoder.num_layers=2", *nodes, *QUICK]
+    assert (done := cli(*command)).status == 0, done.err
+    import short.enc
+
+    def fails(self, spec, *, sizes=(4, 8), **settings):
+        self.nowhere  # noqa: B018
+
+    short.enc.Broken.__init__ = fails
+    told = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
+    assert told.status == 2
+    assert "short.enc.Broken cannot be made: AttributeError: 'Broken' object has no attribute" in told.err
+
+
+def test_a_module_of_the_current_folder_is_named_with_the_remedy(cli, package, nodes, workplace, monkeypatch):
+    command = ["fit", "--model.encoder=short.enc.Smooth", *nodes, *QUICK]
+    assert (done := cli(*command)).status == 0, done.err
+    (workplace / "lib" / "short").rename(workplace / "short")
+    monkeypatch.setattr(classes, "entry_points", lambda group: [])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
+        del sys.modules[name]
+    told = cli("predict", "--ckpt_path=run", "--out=nodes.csv", "--trust")
+    assert told.status == 2 and "short lies in the current folder: set PYTHONPATH=." in told.err
+    (workplace / "short").rename(workplace / "gone")
+    told = cli("test", "run", "--run_dir=tested", "--trust")
+    assert told.status == 2 and "It cannot be imported: No module named 'short'" in told.err
+
+
+def test_data_by_class_path_ask_for_task_and_encoder(cli):
+    told = cli("fit", "--model=galit", "--data=mine.MyData")
+    assert told.status == 2
+    assert "--data mine.MyData is a class, which does not name its task" in told.err
+    assert "--model graphzoo.tasks.LinkPrediction or graphzoo.tasks.NodeClassification" in told.err
+    assert "--model.encoder graphzoo.encoders.GALiT" in told.err
+
+
+def test_compare_asks_for_a_name_of_a_class(cli):
+    told = cli("compare", "--data=cora", "--models=smoothing.Smoothing;mlp", "--minutes=1")
+    assert told.status == 2 and "write a preset (GRAPHZOO_CONFIGS), or register a plug-in" in told.err
+
+
+def test_an_option_that_the_class_has_no_more_is_told_with_its_file(cli, package, nodes, workplace):
+    assert cli("fit", "--model=short", "--model.encoder.sizes=[2,3]", *nodes, *QUICK).status == 0
+    file = workplace / "lib" / "short" / "enc.py"
+    file.write_text(file.read_text().replace("*, sizes: tuple[int, ...] = (4, 8), ", ""))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
+        del sys.modules[name]
+    told = cli("test", "run", "--run_dir=tested")
+    assert told.status == 2 and "config.yaml: unknown setting model.encoder.sizes" in told.err
+    assert "run/config.yaml" in told.err and "/tmp" not in told.err.replace(str(workplace), "")
