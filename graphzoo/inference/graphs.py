@@ -85,9 +85,10 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
     columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
     columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
     graph, notices = build(columns, folder.resolve().name, relations=relations)
-    for notice in [*first, *notices]:
+    labelled, more = with_labels(graph, label_files(files["train"].parent))
+    for notice in [*first, *notices, *more]:
         warn(notice)
-    return with_labels(graph, label_files(files["train"].parent))
+    return labelled
 
 
 def _by_name(name: str) -> KnowledgeGraph:

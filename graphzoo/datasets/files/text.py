@@ -46,13 +46,18 @@ def _on_one_line(message: Warning | str, *_: object) -> str:
 def names_of(values: Sequence[object]) -> list[str]:
     """Values as names. Where all are numbers and whole, those that became floats are whole again.
 
-    pandas makes such floats of a column of integers in which a value was missing.
+    pandas makes such floats of a column of integers in which a value was missing. Bytes, which h5py and
+    NumPy give for texts, are read as UTF-8.
 
-    >>> names_of(["a", 1, 2.5]), names_of([1.0, 3])
-    (['a', '1', '2.5'], ['1', '3'])
+    >>> names_of(["a", 1, 2.5]), names_of([1.0, 3]), names_of([b"a"])
+    (['a', '1', '2.5'], ['1', '3'], ['a'])
     """
     whole = all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
-    return [str(int(v)) if whole and isinstance(v, float) else str(v) for v in values]
+    return [str(int(v)) if whole and isinstance(v, float) else _name_of(v) for v in values]
+
+
+def _name_of(value: object) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def is_missing(value: object) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.cache import find_split
-from graphzoo.datasets.files.tables import read_bytes
+from graphzoo.datasets.files.tables import clean, read_bytes
 from graphzoo.datasets.files.text import lookalikes, warn
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 from graphzoo.datasets.kg.triples import Columns, triples_from_table
@@ -121,14 +121,27 @@ def label_files(folder: Path) -> dict[str, Path]:
     return {kind: paths[0] for kind, paths in present.items() if paths}
 
 
-def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> KnowledgeGraph:
-    """The graph with the texts of `label_files`; lines `name<TAB>text`, others are skipped."""
+def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> tuple[KnowledgeGraph, list[str]]:
+    """The graph with the texts of `label_files`, lines `name<TAB>text`, and what to tell of other lines."""
     labels: dict[str, dict[str, str]] = {"entity": {}, "relation": {}}
+    notices = []
     for kind, path in files.items():
-        lines = read_bytes(path).decode("utf-8-sig", errors="replace").replace("\r\n", "\n").split("\n")
-        pairs = (line.split("\t", 1) for line in lines if "\t" in line)
-        labels[kind] = {name: text.strip() for name, text in pairs}
-    return replace(graph, entity_labels=labels["entity"], relation_labels=labels["relation"])
+        of_kind, wrong, again = labels[kind], list[int](), list[int]()
+        lines = clean(read_bytes(path), str(path)).decode().split("\n")
+        for number, line in enumerate(lines, start=1):
+            name, tab, text = line.partition("\t")
+            if not tab:
+                wrong += [number] if line.strip() else []
+            elif of_kind.setdefault(name, text.strip()) != text.strip():
+                again.append(number)
+        for numbers, what in (
+            (wrong, "without a tab between name and text, skipped"),
+            (again, "with another text of a name, skipped: the first one counts"),
+        ):
+            if numbers:
+                notices.append(f"{path}: {counted(len(numbers), 'line')} {what} (first: line {numbers[0]})")
+    labelled = replace(graph, entity_labels=labels["entity"], relation_labels=labels["relation"])
+    return labelled, notices
 
 
 def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:

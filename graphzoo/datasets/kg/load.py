@@ -70,7 +70,7 @@ def _load_folder(
     def parse() -> tuple[KnowledgeGraph, list[str]]:
         content = {split: read_bytes(path) for split, path in files.items()}
         graph = _parse_known(source, folder, files, content, relations)
-        return with_labels(graph, labels), []
+        return with_labels(graph, labels)
 
     # the same bytes may be texts of entities, then of relations
     purpose = f"{_name(source, relations)}\n{expected}\n{relations}\n{[*labels]}"

@@ -129,7 +129,8 @@ def _load_own(
         columns, duplicates, split_name = _with_splits(columns, drawn, split_seed)
         graph, notices = build(columns, name, relations=relations, split_name=split_name)
         notices += inverse_relations(graph) if relations is None else []
-        return with_labels(graph, labels), [*first, *duplicates, *notices]
+        labelled, more = with_labels(graph, labels)
+        return labelled, [*first, *duplicates, *notices, *more]
 
     paths = sorted((split, str(path)) for split, path in files.items())
     # the same bytes may be texts of entities, then of relations

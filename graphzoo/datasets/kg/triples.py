@@ -210,6 +210,11 @@ def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns]
     heeded, notices = dict(columns), list[str]()
     for key, part in columns.items():
         first = (part.head[0], part.relation[0], part.tail[0]) if len(part) > 1 else ()
+        if first and all(len(name) > 1 and name[0] == name[-1] == '"' for name in first):
+            notices.append(
+                f"{part.where(0)}: quotation marks are part of the names ({', '.join(first)}), as they mean "
+                "something in .csv only: write the file without them, or as .csv"
+            )
         if not first or not all(map(_COLUMN_WORD.fullmatch, first)) or _recurs(first, columns):
             continue
         if order := header_order(first, [_LETTERS]):

@@ -4,10 +4,11 @@ import gzip
 import logging
 import warnings
 
+import numpy as np
 import pytest
 
 from graphzoo.datamodules import KGDataModule
-from graphzoo.datasets import DataError, GraphzooDataWarning, from_files
+from graphzoo.datasets import DataError, GraphzooDataWarning, from_files, from_triples
 from graphzoo.datasets.files import cache
 
 TRAIN = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a")]
@@ -157,6 +158,31 @@ def test_labels_beside_the_triples(write, tmp_path):
     assert from_files(tmp_path)[0].entity_labels == {"a": "first letter"}
 
 
+def test_lines_of_labels_that_are_skipped_are_told(write, tmp_path):
+    write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
+    path = write("entity2text.txt", b"a,first letter\n\nb\tsecond\nb\tother\nb\tsecond\r\n")
+    with pytest.warns(GraphzooDataWarning) as told:
+        graph, _ = from_files(tmp_path)
+    assert graph.entity_labels == {"b": "second"}
+    lines = {str(warning.message) for warning in told if "entity2text" in str(warning.message)}
+    assert lines == {
+        f"{path}: 1 line without a tab between name and text, skipped (first: line 1)",
+        f"{path}: 1 line with another text of a name, skipped: the first one counts (first: line 4)",
+    }
+    path.write_bytes("a\tZürich\n".encode("latin-1"))
+    with pytest.raises(DataError, match="entity2text.txt, line 1: not UTF-8"):
+        from_files(tmp_path)
+
+
+def test_names_in_quotation_marks_are_told_in_files_with_tabs(write, tmp_path):
+    quoted = [tuple(f'"{name}"' for name in triple) for triple in [("head", "relation", "tail"), *TRAIN]]
+    for split in ("train", "valid", "test"):
+        write(f"{split}.tsv", quoted)
+    with pytest.warns(GraphzooDataWarning, match="line 1: quotation marks are part of the names") as told:
+        from_files(tmp_path)
+    assert sum("quotation" in str(warning.message) for warning in told) == 3
+
+
 def test_labels_follow_the_name_of_their_file_where_triples_are_cached(write, tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "_MIN_BYTES", 0)
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
@@ -206,3 +232,11 @@ def test_letters_are_a_header_in_any_order(write, tmp_path):
         "h" not in graph.entities
         and graph.relations == from_files(write("b/train.txt", chain(20)))[0].relations
     )
+
+
+def test_names_given_as_bytes_are_texts():
+    """As NumPy and h5py hold them."""
+    rows = [["a", "r", "b"], ["b", "r", "c"], ["c", "r", "ü"]]
+    for triples in (np.char.encode(np.array(rows)), [tuple(name.encode() for name in row) for row in rows]):
+        graph = from_triples(triples)
+        assert graph.entities == from_triples(rows).entities and graph.relations == ("r",)
