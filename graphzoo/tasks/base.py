@@ -23,6 +23,7 @@ from graphzoo.catalog.classes import arguments_of, class_path
 from graphzoo.catalog.tasks import TASKS, check_same_task, models_with, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
+    MisfitError,
     build_bounded,
     check_callback_states,
     check_loaded_weights,
@@ -242,7 +243,15 @@ class Task(LightningModule):
             raise UsageError(
                 f"{name}: what it says of its training cannot be used ({error!r})\nExport the model again"
             ) from error
-        check_loaded_weights(self, saved, name)
+        try:
+            check_loaded_weights(self, saved, name)
+        except MisfitError as error:
+            if self.encoder is not None and (told := _other_settings(described, self.encoder)):
+                raise UsageError(
+                    f"{name} does not fit: {told}\n"
+                    "Give those of the weights; the command takes them where --model is left out"
+                ) from error
+            raise
         self.load_state_dict(saved["state_dict"])
         self._begun = described, name
 
@@ -675,6 +684,16 @@ class Task(LightningModule):
             with torch.inference_mode(False):  # for training too, though a validation may come first
                 known = cache[name] = (value, self.device, value.to(self.device))
         return known[2]
+
+
+def _other_settings(described: Mapping[str, Any], encoder: Encoder) -> str:
+    """In which settings an encoder differs from the one that a description tells of."""
+    there = described.get("encoder", {}).get("init_args", {})
+    if not isinstance(there, Mapping):
+        return ""
+    differing = {name: here for name, here in encoder.init_args.items() if there.get(name, here) != here}
+    told = [f"{name} is {there[name]!r} there, {here!r} here" for name, here in differing.items()]
+    return "the encoder's " + ", ".join(told[:3]) if told else ""
 
 
 def _check_plain(encoder: Encoder | None) -> None:

@@ -213,7 +213,8 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     narrow = KGCompletion(
         lambda spec: KnowFormer(spec, hidden_channels=4, num_layers=1, num_heads=2), **start
     )
-    with pytest.raises(UsageError, match="shared"):
+    told = "shared does not fit: the encoder's hidden_channels is 8 there, 4 here\nGive those of the weights"
+    with pytest.raises(UsageError, match=told):
         trainer(tmp_path).validate(narrow, data, verbose=False)
 
 
