@@ -104,8 +104,8 @@ class KGModel(TrainedModel):
             the order of the entities; `score`, the logit; `probability`, what the training loss makes of it
             (softmax over all candidates, or sigmoid), not calibrated; `known` unless "keep"; `label`, the
             answer's, and `relation_label`, if the graph has labels of entities or of relations. Scores of
-            different queries or models cannot be compared. In neighbourhoods, entities outside that are no
-            `candidates` have a score that only orders them, below all others.
+            different queries or models cannot be compared. In neighbourhoods, entities outside have a
+            score that only orders them, below all others; the nearest of the `candidates` have logits.
 
         Raises:
             UsageError: (a ValueError) for unknown names, naming the nearest ones, and for queries that give
@@ -160,6 +160,7 @@ class KGModel(TrainedModel):
 
         def tables() -> Iterator[pd.DataFrame]:
             options: dict[str, Any] = {"allowed": allowed, "k": k, "filter_known": filter_known}
+            options["is_chosen"] = candidates is not None
             for batch in batches:
                 columns = top_answers(self.task, place, batch, **options)
                 yield _answer_table(place.knowledge_graph, batch, columns, with_known=filter_known != "keep")

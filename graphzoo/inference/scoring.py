@@ -62,15 +62,16 @@ def top_answers(
     allowed: Tensor,
     k: int,
     filter_known: FilterKnown,
+    is_chosen: bool,
 ) -> Columns:
     """The k best answers of each query, by query (0..B-1) and rank; see `KGModel.predict`.
 
-    `allowed` is true for the entities that may answer, [N], bool. If not all may, each has its own logit,
-    also outside of a neighbourhood.
+    `allowed` is true for the entities that may answer, [N], bool. If the user has chosen them, the nearest
+    outside of a neighbourhood have logits, too.
     """
     logits = _logits(task, place, batch)  # [B, N]
-    if not bool(allowed.all()):
-        logits = _with_outside(task, place, batch, allowed.expand_as(logits), logits)
+    if is_chosen:
+        logits = _with_far(task, place, batch, allowed, logits)
     probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
     known = torch.zeros_like(logits, dtype=torch.bool)
     if filter_known != "keep":
@@ -130,11 +131,9 @@ def judge_facts(
         known[known_row, known_entity] = True
         columns["rank"][chosen] = combine_ties(best.cpu(), worst.cpu(), "realistic")
         columns["known"][chosen] = known[target_row, target]
-        wanted = torch.zeros_like(logits, dtype=torch.bool)
-        wanted[target_row, target] = True
-        logits = _with_outside(task, place, batch, wanted, logits)
-        columns["score"][chosen] = logits.cpu()[target_row, target]
-        columns["probability"][chosen] = _probability(task, logits).cpu()[target_row, target]
+        score, probability = _judged(task, place, batch, logits, target_row, target)
+        columns["score"][chosen] = score.cpu()
+        columns["probability"][chosen] = probability.cpu()
     return {name: column.numpy() for name, column in columns.items()}
 
 
@@ -146,16 +145,49 @@ def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tenso
     return check_finite(logits.float())
 
 
-def _with_outside(
-    task: KGCompletion, place: PredictionGraph, batch: Queries, wanted: Tensor, logits: Tensor
+def _with_far(
+    task: KGCompletion, place: PredictionGraph, batch: Queries, allowed: Tensor, logits: Tensor
 ) -> Tensor:
-    """Scores [B, N] in which the wanted entities outside of a neighbourhood have logits, too."""
-    device = task.device
+    """Scores [B, N] in which the nearest of the allowed entities outside have logits, at most `most_far`.
+
+    The others outside come behind all that have logits.
+    """
+    head, relation = (ids.to(task.device) for ids in batch)
+    far = task.outside(place.messages, head, relation)
+    if far is None:
+        return logits
+    asked = far & allowed
+    if asked.shape[1] > task.most_far:
+        order = logits.masked_fill(~asked, -torch.inf).topk(task.most_far, dim=1).indices
+        asked &= torch.zeros_like(asked).scatter_(1, order, True)
+    row, tail = asked.nonzero(as_tuple=True)
     with in_evaluation(task):
-        scores = task.score_outside(
-            place.messages, batch.entity.to(device), batch.relation.to(device), wanted, logits
-        )
-    return check_finite(scores)
+        found = task.score_far(place.messages, head[row], relation[row], tail)
+    scores = logits.index_put((row, tail), check_finite(found))
+    lowest = scores.masked_fill(far & ~asked, torch.inf).amin(1, keepdim=True)
+    highest = scores.masked_fill(~far | asked, -torch.inf).amax(1, keepdim=True)
+    lower = (highest - lowest + 1).clamp(min=0).nan_to_num(posinf=0.0).ceil()
+    return torch.where(far & ~asked, scores - lower, scores)
+
+
+def _judged(
+    task: KGCompletion, place: PredictionGraph, batch: Queries, logits: Tensor, row: Tensor, tail: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Score and probability of some answers, [n] each; see `KGCompletion.score_far` for those outside."""
+    row, tail = row.to(logits.device), tail.to(logits.device)
+    score, probability = logits[row, tail], _probability(task, logits)[row, tail]
+    head, relation = (ids.to(task.device) for ids in batch)
+    far = task.outside(place.messages, head, relation)
+    if far is None or not bool((is_far := far[row, tail]).any()):
+        return score, probability
+    row, tail = row[is_far], tail[is_far]
+    with in_evaluation(task):
+        found = check_finite(task.score_far(place.messages, head[row], relation[row], tail))
+    score[is_far] = found
+    others = logits.logsumexp(1)[row]
+    share = torch.exp(found - torch.logaddexp(others, found))
+    probability[is_far] = torch.sigmoid(found) if task.loss == "bce" else share
+    return score, probability
 
 
 def _probability(task: KGCompletion, logits: Tensor) -> Tensor:

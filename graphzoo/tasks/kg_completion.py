@@ -21,7 +21,7 @@ from graphzoo.sampling import FactRemover, NeighbourhoodSampler, edges_of_fact, 
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.reversed_queries import ReversedQueries
-from graphzoo.tasks.scores import NEAR_QUERIES, ask_outside, mean_of_draws, score_near
+from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -516,10 +516,9 @@ class KGCompletion(Task):
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, protocol: Protocol | None = None
     ) -> Tensor:
         self.questions_asked += head.numel()
-        channels, sampler = self.query_encoder.out_channels, self._sampler(graph, protocol)
+        sampler = self._sampler(graph, protocol)
         num_nodes = graph.num_nodes if sampler is None else sampler.num_nodes
-        per_query = num_nodes * channels * 4 * _LIVE_STATES
-        size = self.max_score_bytes // max(1, per_query)
+        size = self._most_at_once(num_nodes)
         if sampler is not None:
             size = max(1, min(NEAR_QUERIES, size))
         elif not size:  # one query is the least there is
@@ -534,23 +533,52 @@ class KGCompletion(Task):
         scores = self._halves(score, head.numel(), size)
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)
 
-    @torch.no_grad()
-    def score_outside(
-        self, graph: RelationalGraph, head: Tensor, relation: Tensor, wanted: Tensor, scores: Tensor
-    ) -> Tensor:
-        """Scores [B, N] of `score_queries` with logits for what is wanted and lies outside a neighbourhood.
+    def outside(self, graph: RelationalGraph, head: Tensor, relation: Tensor) -> Tensor | None:
+        """Which entities lie outside the neighbourhood of each query, [B, N], bool.
 
-        Each of the `wanted` entities [B, N], bool, that lies outside is brought into the neighbourhood of its
-        query for the farthest one; the others' scores stay as they are.
+        Queries are `head` [B] and `relation` [B], as in `score_queries`; None if they see the whole graph.
         """
         if (sampler := self._sampler(graph)) is None:
-            return scores
-        scores = scores.clone()
+            return None
+        found = torch.ones(head.numel(), graph.num_nodes, dtype=torch.bool, device=head.device)
         for start in range(0, head.numel(), NEAR_QUERIES):
             part = slice(start, start + NEAR_QUERIES)
-            asked = head[part], relation[part]
-            ask_outside(sampler, *asked, self._drawn_logits, wanted[part], scores[part])
-        return scores
+            near, _ = sampler(head[part], relation[part])
+            found[part].scatter_(1, near.nodes.to(head.device), False)
+        return found
+
+    @torch.no_grad()
+    def score_far(self, graph: RelationalGraph, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Logits of entities outside their query's neighbourhood, [P], for `head`, `relation`, `tail` [P].
+
+        Each is brought into a neighbourhood of its own, for the farthest entity there. So its score depends
+        on nobody else that is asked about, and costs as much as a query.
+        """
+        sampler = self._sampler(graph)
+        assert sampler is not None
+
+        def score(start: int, stop: int) -> Tensor:
+            part = slice(start, stop)
+            near, _ = sampler(head[part], relation[part], hides="none", outside="bring", target=tail[part])
+            near = near.to(head.device)
+            logits = self._drawn_logits(near, near.find(head[part]), relation[part]).float()
+            place: Tensor = near.find(tail[part])
+            return logits.gather(1, place[:, None]).squeeze(1)
+
+        scores = self._halves(
+            score, head.numel(), max(1, min(NEAR_QUERIES, self._most_at_once(sampler.num_nodes)))
+        )
+        return torch.cat(scores) if scores else torch.empty(0, device=head.device)
+
+    @property
+    def most_far(self) -> int:
+        """Entities outside that a query may be asked about: as many as are in its neighbourhood."""
+        spec = self.neighbourhoods
+        return 0 if spec is None else spec.num_nodes
+
+    def _most_at_once(self, num_nodes: int) -> int:
+        """Queries whose states fit into `max_score_bytes`, when each reasons over so many entities."""
+        return self.max_score_bytes // max(1, num_nodes * self.query_encoder.out_channels * 4 * _LIVE_STATES)
 
     def _drawn_logits(self, graph: RelationalGraph | QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
         return mean_of_draws(lambda seed: self._logits(graph, head, relation, None, seed), self.num_draws)

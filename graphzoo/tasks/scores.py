@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -47,26 +46,3 @@ def score_near(
     # floats hold whole numbers exactly up to 2^24, so that levels stay apart
     scores = inside.amin(1, keepdim=True).floor().clamp(max=_UNLIKELY) - levels
     return scores.scatter_(1, graph.nodes, inside)
-
-
-def ask_outside(
-    sampler: NeighbourhoodSampler,
-    head: Tensor,
-    relation: Tensor,
-    logits: Callable[[QueryGraph, Tensor, Tensor], Tensor],
-    wanted: Tensor,
-    scores: Tensor,
-) -> None:
-    """Replace what `score_near` gave entities outside by their logits, in place.
-
-    Each of those `wanted` [B, N], bool, is brought into a neighbourhood of its query for the farthest entity,
-    on its own: then its score depends on nobody else that is asked about. `scores` are [B, N].
-    """
-    missing = wanted.scatter(1, sampler(head, relation)[0].nodes.to(wanted.device), False)
-    rows, nodes = missing.nonzero(as_tuple=True)
-    for start in range(0, len(rows), NEAR_QUERIES):
-        row, node = rows[start : start + NEAR_QUERIES], nodes[start : start + NEAR_QUERIES]
-        graph, _ = sampler(head[row], relation[row], hides="none", outside="bring", target=node)
-        graph = graph.to(head.device)
-        found = logits(graph, graph.find(head[row]), relation[row])
-        scores[row, node] = found[torch.arange(len(row)), graph.find(node)].to(scores.dtype)

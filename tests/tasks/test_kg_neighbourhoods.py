@@ -3,6 +3,7 @@
 from functools import partial
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 from helpers.kg_tasks import make_task, make_trainer, write_family
@@ -100,37 +101,106 @@ def test_one_query_has_the_scores_that_it_has_in_a_batch(family, tmp_path):
     torch.testing.assert_close(task.score_queries(graph, head, relation), together, atol=1e-5, rtol=1e-5)
 
 
-def test_who_is_asked_about_outside_has_a_logit(family, tmp_path):
-    """That of a neighbourhood it was brought into, whatever else is asked; ranks are those of evaluation."""
-    task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6)
-    trainer.save_checkpoint(tmp_path / "model.ckpt")
-    graph = datamodule.knowledge_graph
-    model = graphzoo.load(tmp_path / "model.ckpt", data=graph)
-    head, relation, _ = datamodule.triples("valid")[0].tolist()
-    inside = NeighbourhoodSampler(datamodule.graph("valid"), 6)(
-        torch.tensor([head]), torch.tensor([relation])
-    )
-    near = {graph.entities[i] for i in inside[0].nodes[0].tolist()}
-    far = [name for name in graph.entities if name not in near]
-    asked = (graph.entities[head], graph.relations[relation])
-    assert len(far) > 2
+@pytest.fixture
+def near_model(family, tmp_path):
+    """`near_model(loss)` -> a model of neighbourhoods of 6, its graph, and one query: (head, relation)."""
 
-    facts = model.score_table([(*asked, name) for name in far])
-    for name, score, probability in zip(far, facts["score"], facts["probability"], strict=True):
-        assert model.score([(*asked, name)])[0] == pytest.approx(score, abs=1e-5)
-        if not bool(facts["known"][far.index(name)]):  # a known fact is hidden when it is explained
-            assert model.explain(*asked, name).score == pytest.approx(score, abs=1e-4)
-        assert score != round(score) and 0 < probability < 1
-    assert min(facts["rank"]) > 6
+    def make(loss):
+        task, datamodule, trainer = fit(tmp_path, family, make_task(loss=loss), neighbourhood=6)
+        trainer.save_checkpoint(tmp_path / "model.ckpt")
+        graph = datamodule.knowledge_graph
+        head, relation, _ = datamodule.triples("valid")[0].tolist()
+        model = graphzoo.load(tmp_path / "model.ckpt", data=graph)
+        return model, graph, (head, relation)
 
-    answers = model.predict(*asked, k=len(far), candidates=far)
-    by_name = facts.set_index("tail")["score"]
-    assert answers["score"].to_numpy() == pytest.approx(by_name[answers["tail"]].to_numpy(), abs=1e-5)
-    assert answers["score"].is_monotonic_decreasing
-    whole = model.predict(*asked, k=6)
-    few = model.predict(*asked, k=9, candidates=[*near, far[0]])
-    assert few[few["tail"] != far[0]]["tail"].tolist() == whole["tail"].tolist()
-    assert few.set_index("tail")["score"][far[0]] == pytest.approx(by_name[far[0]], abs=1e-5)
+    return make
+
+
+def near_and_far(model, graph, query):
+    head, relation = (torch.tensor([number]) for number in query)
+    outside = model.task.outside(model._default.messages, head, relation)[0]
+    names = np.array(graph.entities)
+    return names[~outside.numpy()].tolist(), names[outside.numpy()].tolist()
+
+
+@pytest.mark.parametrize("loss", ["ce", "bce"])
+def test_a_scored_fact_has_a_logit_wherever_it_lies(near_model, loss):
+    """That of `explain`, whatever else is scored; its rank is that of evaluation."""
+    model, graph, query = near_model(loss)
+    near, far = near_and_far(model, graph, query)
+    asked = graph.entities[query[0]], graph.relations[query[1]]
+    assert len(near) == 6 and len(far) > 40  # more than are scored together
+
+    facts = model.score_table([(*asked, name) for name in [*near, *far]]).set_index("tail")
+    assert min(facts["rank"][far]) > 6 >= max(facts["rank"][near])
+    for name in [*near[:3], *far[:3], far[40]]:
+        alone = model.score_table([(*asked, name)]).iloc[0]
+        assert (alone["score"], alone["probability"], alone["rank"]) == pytest.approx(
+            tuple(facts.loc[name, ["score", "probability", "rank"]]), rel=1e-4
+        )
+        if not facts["known"][name]:  # a known fact is hidden when it is explained
+            assert model.explain(*asked, name).score == pytest.approx(facts["score"][name], abs=1e-4)
+    inside, outside = facts["score"][near].to_numpy(float), facts["score"][far[40]]
+    if loss == "bce":
+        assert facts["probability"][far[40]] == pytest.approx(1 / (1 + np.exp(-outside)), rel=1e-4)
+    else:
+        share = np.exp(outside) / (np.exp(inside).sum() + np.exp(outside))
+        assert facts["probability"][far[40]] == pytest.approx(share, rel=1e-4)
+
+
+def test_far_candidates_have_logits_up_to_as_many_as_are_near(near_model):
+    model, graph, query = near_model("ce")
+    near, far = near_and_far(model, graph, query)
+    asked = graph.entities[query[0]], graph.relations[query[1]]
+    by_name = dict(zip(far, model.score([(*asked, name) for name in far]), strict=True))
+
+    few = model.predict(*asked, k=5, candidates=far[:5])
+    assert few["score"].tolist() == pytest.approx([by_name[name] for name in few["tail"]], abs=1e-5)
+    assert few["score"].is_monotonic_decreasing and few["probability"].sum() == pytest.approx(1, rel=1e-5)
+    for candidates in (graph.entities, list(graph.entities)[1:], far):
+        answers = model.predict(*asked, k=len(candidates), candidates=candidates)
+        assert answers["score"].is_monotonic_decreasing
+        judged = answers["tail"].isin(far) & (answers["probability"] > 1e-9)
+        assert int(judged.sum()) == 6
+        for name, score in answers[judged][["tail", "score"]].itertuples(index=False):
+            assert score == pytest.approx(by_name[name], abs=1e-5)
+    everyone = model.predict(*asked, k=6)
+    assert model.predict(*asked, k=6, candidates=near)["tail"].tolist() == everyone["tail"].tolist()
+
+
+def test_many_queries_about_far_entities_answer_as_one_does(near_model):
+    """More of them than are asked together."""
+    model, graph, (_, relation) = near_model("ce")
+    heads, tail = [*graph.entities[:70:2]], graph.entities[-1]
+    facts = [(head, graph.relations[relation], tail) for head in heads]
+    together = model.score(facts)
+    assert len(facts) > 32
+    assert together == pytest.approx([float(model.score([fact])[0]) for fact in facts], abs=1e-5)
+    answers = model.predict(heads, [graph.relations[relation]] * len(heads), k=1, candidates=[tail])
+    assert answers["score"].tolist() == pytest.approx(together.tolist(), abs=1e-5)
+
+
+def test_far_candidates_heed_the_memory(near_model, monkeypatch):
+    """As all queries do: as many at once as `max_score_bytes` allows, and halves of what runs out."""
+    model, graph, query = near_model("ce")
+    _, far = near_and_far(model, graph, query)
+    facts = [(graph.entities[query[0]], graph.relations[query[1]], name) for name in far]
+    expected, sizes = model.score(facts), []
+    scored = model.task._logits
+
+    def small(graph, head, *more):
+        if head.numel() > 4:
+            raise torch.OutOfMemoryError("out of memory")
+        sizes.append(head.numel())
+        return scored(graph, head, *more)
+
+    monkeypatch.setattr(model.task, "_logits", small)
+    assert model.score(facts) == pytest.approx(expected, abs=1e-5)
+    assert max(sizes) == 4
+    monkeypatch.setattr(model.task, "max_score_bytes", 1)
+    sizes.clear()
+    assert model.score(facts) == pytest.approx(expected, abs=1e-5)
+    assert max(sizes) == 1
 
 
 def test_a_checkpoint_knows_its_neighbourhoods(family, tmp_path):
