@@ -5,7 +5,6 @@ Standard library only. Encoders of other packages register under the entry-point
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import itertools
 import os
@@ -57,19 +56,25 @@ def is_trusted(class_path: str) -> bool:
     return any(base.__module__.partition(".")[0] in _OURS for base in bases)
 
 
-def _plugin_at(path: str) -> type | None:
-    """The plug-in of a class path; it may be registered by a shorter one than that of its class's module."""
-    package = path.partition(".")[0]
+def _plugin_at(path: str, *, broken: bool = False) -> EntryPoint | None:
+    """The plug-in of a class path; it may be registered by a shorter one than that of its class's module.
+
+    To know that, its package is imported, where the class would have the name of the plug-in's. One that
+    cannot be imported is taken for it if `broken`.
+    """
+    package, name = path.partition(".")[0], path.rpartition(".")[2]
     for entry in [] if package in _OURS else list(encoder_plugins().values()):
-        if entry.value.partition(":")[0].partition(".")[0] != package:
-            continue
-        if path == entry.value.replace(":", "."):
-            found: type = entry.load()
-            return found
-        with contextlib.suppress(Exception):  # another plug-in of the package may be broken
-            plugin: type = entry.load()
-            if path == f"{plugin.__module__}.{plugin.__qualname__}":
-                return plugin
+        given = entry.value.replace(":", ".")
+        if given == path:
+            return entry
+        if given.partition(".")[0] == package and given.rpartition(".")[2] == name:
+            try:
+                plugin = entry.load()
+                is_it = path == f"{plugin.__module__}.{plugin.__qualname__}"
+            except Exception:  # code of somebody else, which may raise anything
+                is_it = broken
+            if is_it:
+                return entry
     return None
 
 
@@ -103,14 +108,12 @@ def arguments_of(cls: type) -> list[inspect.Parameter]:
     """What a class takes when it is built; its `**kwargs` stand for what the next parent takes."""
     taken = {each.name: each for each in inspect.signature(cls).parameters.values()}
     makers = (parent for parent in cls.__mro__ if "__init__" in vars(parent) and parent is not object)
-    gathers = [each for each in taken.values() if each.kind is each.VAR_KEYWORD]
     for parent in itertools.islice(makers, 1, None):
-        if not gathers:
+        rest = {name: each for name, each in taken.items() if each.kind is not each.VAR_KEYWORD}
+        if len(rest) == len(taken):
             break
         _, *inherited = inspect.signature(vars(parent)["__init__"]).parameters.values()
-        del taken[gathers[0].name]
-        taken |= {each.name: each for each in inherited if each.name not in taken}
-        gathers = [each for each in inherited if each.kind is each.VAR_KEYWORD]
+        taken = rest | {each.name: each for each in inherited if each.name not in rest}
     return list(taken.values())
 
 
@@ -127,16 +130,17 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     module, _, name = path.rpartition(".")
     if not module:
         raise UsageError(f"{source}: {path!r} is not a dotted class path")
-    if (plugin := _plugin_at(path)) is not None:
-        return plugin
-    if not (trust or is_trusted(path)):
+    plugin = _plugin_at(path, broken=True)
+    if not (trust or plugin or is_trusted(path)):
         raise UsageError(
             f"{source}: names the class {path}, which is neither graphzoo's, nor a plug-in's, nor "
             "imported. Import its module first, or say trust=True (--trust) if you trust the file"
         )
     try:
-        cls = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        cls = plugin.load() if plugin else getattr(import_module(module), name)
+    except Exception as error:
+        if plugin is None and not isinstance(error, ImportError | AttributeError):
+            raise
         root = module.partition(".")[0]
         is_here = Path(root).is_dir() or Path(f"{root}.py").is_file()
         remedy = f"\n{root} lies in the current folder: set PYTHONPATH=." if is_here else ""

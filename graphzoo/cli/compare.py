@@ -256,9 +256,10 @@ def _other(name: str, known: tuple[str, ...], data: Preset) -> str:
     if preset is None and (plugin := find_plugin(name)) is not None:
         return plugin.name
     if preset is None:
-        hint = suggestion(name, [*known, *model_names()]) or f"Models: {'; '.join(known)}"
+        others = f"Models: {'; '.join(known)}"
         if "." in name:
-            hint = "A class is tried under a name: write a preset (GRAPHZOO_CONFIGS), or register a plug-in"
+            others = "A class is tried under a name: write a preset (GRAPHZOO_CONFIGS), or register a plug-in"
+        hint = suggestion(name, [*known, *model_names()]) or others
         raise UsageError(f"compare has no model {name!r} for these data\n{hint}")
     check_task(data, preset)
     if name in WEIGHTS:

@@ -18,6 +18,7 @@ from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
+from graphzoo.system.memory import is_out_of_memory
 from graphzoo.types import GraphSpec, NeighbourhoodSpec
 
 if TYPE_CHECKING:
@@ -170,9 +171,9 @@ def _build_encoder(
             f"{source}: {path} of this version refuses the settings that graphzoo "
             f"{_version(described, 'unknown')} stored: {error}"
         ) from error
-    except UsageError:
-        raise
     except Exception as error:  # code of somebody else, which may raise anything
+        if is_out_of_memory(error):
+            raise
         raise UsageError(f"{source}: {path} cannot be made: {type(error).__name__}: {error}") from error
     if encoder is None or _differences(encoder, weights):
         raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")

@@ -49,7 +49,8 @@ class RankingMetric(Metric):
 
     def __init__(self, *, ties: Ties = "realistic", hits: Sequence[int] = (1, 3, 10), **kwargs: Any) -> None:
         check_choice("ties", ties, Ties)
-        check_whole(at_least=1, hits=min(hits, default=1))
+        for k in hits:
+            check_whole(at_least=1, hits=k)
         kwargs.setdefault("dist_sync_fn", _gather_rows)
         super().__init__(**kwargs)
         self.ties: Ties = ties

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphzoo.errors import check_choice, check_whole
+from graphzoo.errors import check_choice, check_range
 from graphzoo.metrics.finite import first_row, require_finite
 from graphzoo.system.memory import Halves
 from graphzoo.types import QueryBatch
@@ -100,7 +100,7 @@ def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**
     Raises:
         ValueError: if shapes do not fit, an index is out of range, or a score is NaN or infinite.
     """
-    check_whole(at_least=1, max_bytes=max_bytes)
+    check_range(at_least=1, max_bytes=max_bytes)
     _require_batch(scores, batch)
     require_finite(scores, lambda broken: _first_query(broken, batch))
     own = scores[batch.target_row, batch.target]  # [T]

@@ -32,6 +32,7 @@ from graphzoo.checkpoints.checks import (
     outlined,
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
+from graphzoo.checkpoints.settings import plain_form, unsaved
 from graphzoo.encoders.base import Encoder
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
@@ -227,8 +228,6 @@ class Task(LightningModule):
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             with torch.device("cpu"):  # Lightning would draw weights on a GPU, which draws others from a seed
                 self.build(self._datamodule().spec)
-            if getattr(self._trainer, "checkpoint_callbacks", ()):
-                _check_plain(self.encoder)
             if self.start_from:
                 self._begin_with(self.start_from)
 
@@ -246,9 +245,9 @@ class Task(LightningModule):
         try:
             check_loaded_weights(self, saved, name)
         except MisfitError as error:
-            if self.encoder is not None and (told := _other_settings(described, self.encoder)):
+            if self.encoder is not None and (told := _other_settings(described, self.encoder, error.reason)):
                 raise UsageError(
-                    f"{name} does not fit: {told}\n"
+                    f"{name} does not fit: {error.reason}\n{told}\n"
                     "Give those of the weights; the command takes them where --model is left out"
                 ) from error
             raise
@@ -417,6 +416,8 @@ class Task(LightningModule):
 
     def on_fit_start(self) -> None:
         """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this."""
+        if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
+            _check_settings(self.encoder)
         if (resumed := self.__dict__.pop("_resumed", None)) is not None:
             check_training_state(self.trainer, resumed)
 
@@ -686,34 +687,30 @@ class Task(LightningModule):
         return known[2]
 
 
-def _other_settings(described: Mapping[str, Any], encoder: Encoder) -> str:
-    """In which settings an encoder differs from the one that a description tells of."""
-    there = described.get("encoder", {}).get("init_args", {})
-    if not isinstance(there, Mapping):
+def _other_settings(described: Mapping[str, Any], encoder: Encoder, reason: str) -> str:
+    """How an encoder differs from the one that a description tells of, where that is the reason."""
+    there, here = described.get("encoder"), encoder.describe()["encoder"]
+    if "encoder." not in reason or not isinstance(there, Mapping):
         return ""
-    differing = {name: here for name, here in encoder.init_args.items() if there.get(name, here) != here}
-    told = [f"{name} is {there[name]!r} there, {here!r} here" for name, here in differing.items()]
-    return "the encoder's " + ", ".join(told[:3]) if told else ""
+    if there.get("class_path") != here["class_path"]:
+        return f"It holds a {there.get('class_path')}, and this is a {here['class_path']}"
+    before, now = (plain_form(side.get("init_args")) for side in (there, here))
+    told = [
+        f"{name} is {before[name]!r} there, {value!r} here"
+        for name, value in now.items()
+        if name in before and before[name] != value
+    ]
+    return "Settings of the encoder: " + ", ".join(told) if told else ""
 
 
-def _check_plain(encoder: Encoder | None) -> None:
-    """Refuse settings that a checkpoint could not hold without code, before anything is trained."""
-    for name, value in (encoder.init_args if encoder is not None else {}).items():
-        if not _is_plain(value):
+def _check_settings(encoder: Encoder) -> None:
+    """Refuse settings that a checkpoint could not give back, before anything is trained."""
+    for name, value in encoder.init_args.items():
+        if (wrong := unsaved(value)) is not None:
             raise UsageError(
-                f"{type(encoder).__name__}: {name} is a {type(value).__name__}, and a checkpoint holds the "
-                "settings of an encoder as numbers, words, lists and dictionaries\n"
-                f"Let {name} be one of these, and make what it stands for in __init__"
+                f"{type(encoder).__name__}: {name} holds a {type(wrong).__name__}, which a checkpoint "
+                f"cannot\nGive {name} as numbers, words, lists or dictionaries, and make of it what you need"
             )
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(map(_is_plain, (*value, *value.values())))
-    if isinstance(value, list | tuple | set):
-        return type(value) in (list, tuple, set) and all(map(_is_plain, value))
-    kinds = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
-    return type(value) in kinds or isinstance(value, Tensor)
 
 
 def check_features_of(trained: Mapping[str, Any], datamodule: Any) -> None:

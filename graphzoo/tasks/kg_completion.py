@@ -95,9 +95,8 @@ class KGCompletion(Task):
         super().__init__(encoder, start_from)
         check_choice("loss", loss, ("ce", "filtered_ce", "bce"))
         check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none"))
-        check_whole(
-            at_least=1, num_negatives=num_negatives, max_score_bytes=max_score_bytes, num_draws=num_draws
-        )
+        check_whole(at_least=1, num_negatives=num_negatives, num_draws=num_draws)
+        check_range(at_least=1, max_score_bytes=max_score_bytes)
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
         self.save_hyperparameters(ignore=["encoder", "start_from"])

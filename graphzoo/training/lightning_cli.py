@@ -281,6 +281,11 @@ class GraphzooCLI(LightningCLI):
                 f"{here}: training is past epoch {done}, and --trainer.max_epochs is {most}\n"
                 f"Give more than {done}, or test it: graphzoo test {typed(self.run_dir)}"
             )
+        if not self.plan.resume and getattr(self.trainer, "fast_dev_run", False):
+            raise UsageError(
+                f"--trainer.fast_dev_run runs one epoch, and {there} has had {_epochs(done)}\n"
+                "Leave one of the two out"
+            )
         if not self.plan.resume:
             raise UsageError(
                 f"{here}: nothing is left to train, as {there} has had {_epochs(done)} "

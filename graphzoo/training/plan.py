@@ -317,11 +317,12 @@ def _encoder_of(model: Preset | str | None) -> tuple[str, str] | None:
     from graphzoo.catalog.settings import read_settings  # it takes YAML, which a plan does without
 
     if isinstance(model, Preset):
-        described = read_settings(model.path)["model"]
-        encoder = (described.get("init_args") or {}).get("encoder")
-        if encoder is None or "class_path" in described:
+        encoder: Any = read_settings(model.path)
+        for part in ("model", "init_args", "encoder", "class_path"):
+            encoder = encoder.get(part) if isinstance(encoder, dict) else None
+        if not isinstance(encoder, str) or model.name.startswith("heuristic."):  # which has nothing to train
             return None
-        return model.header.get("kind", ""), encoder if isinstance(encoder, str) else encoder["class_path"]
+        return model.header.get("kind", ""), encoder
     if model is not None and model.startswith("plugin:") and (plugin := find_plugin(_short(model))):
         return "", plugin.value.replace(":", ".")
     return None

@@ -19,6 +19,7 @@ from graphzoo.checkpoints.checks import (
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
 from graphzoo.checkpoints.read import read_checkpoint
+from graphzoo.checkpoints.settings import plain_form
 from graphzoo.errors import UsageError
 from graphzoo.runs.results_file import shaping_callbacks
 from graphzoo.system.paths import typed
@@ -128,7 +129,7 @@ def _compare(
     for name in dict.fromkeys([*old, *new]):
         if name.startswith("_") or name in harmless:
             continue
-        there, here = (_as_read(side.get(name, usual.get(name))) for side in (old, new))
+        there, here = (plain_form(side.get(name, usual.get(name))) for side in (old, new))
         if there != here:
             differing[f"{group}.{name}"] = (there, here)
     return differing
@@ -141,13 +142,6 @@ def _usual_values(class_path: str | None) -> dict[str, Any]:
     if not isinstance(cls, type):
         return {}
     return defaults_of(cls)
-
-
-def _as_read(value: Any) -> Any:
-    """As config.yaml, which has no tuples, gives back a value."""
-    if isinstance(value, dict):
-        return {key: _as_read(each) for key, each in value.items()}
-    return [_as_read(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:

@@ -9,7 +9,8 @@ from lightning.pytorch import Trainer
 from torch_geometric.data import Data
 
 from graphzoo.catalog import classes
-from graphzoo.catalog.classes import is_same_class, is_trusted
+from graphzoo.catalog.classes import arguments_of, defaults_of, is_same_class, is_trusted
+from graphzoo.checkpoints.settings import plain_form
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.errors import UsageError
 from graphzoo.tasks import NodeClassification
@@ -18,6 +19,7 @@ PACKAGE = {
     "short/__init__.py": "from short.enc import Kind, Smooth\n",
     "short/enc.py": """
 import enum
+import torch
 from graphzoo.encoders import GALiT, NodeEncoder
 from torch import nn
 
@@ -28,7 +30,8 @@ class Kind(enum.Enum):
 
 
 class Smooth(GALiT):
-    def __init__(self, spec, *, sizes: tuple[int, ...] = (4, 8), **settings):
+    def __init__(self, spec, *, sizes: tuple[int, ...] = (4, 8), more=None, **settings):
+        self.odd = more or {1: (2, float("nan")), "kind": torch.float32}
         super().__init__(spec, **settings)
 
 
@@ -95,12 +98,12 @@ def test_both_spellings_of_a_plug_in_are_trusted_and_no_other_class_of_its_packa
 def test_settings_that_a_checkpoint_cannot_hold_are_refused_before_training(cli, package, nodes, workplace):
     done = cli("fit", "--model.encoder=short.enc.Named", "--model.encoder.kind=B", *nodes, *QUICK)
     assert done.status == 2, done.err
-    assert "Named: kind is a Kind, and a checkpoint holds the settings of an encoder as numbers" in done.err
+    assert "Named: kind holds a Kind, which a checkpoint cannot" in done.err
     assert not (workplace / "run").exists()
 
 
 def test_such_settings_serve_a_model_that_is_not_saved(package):
-    """In Python, without checkpoints."""
+    """In Python, without checkpoints, or to test; a task that is built already is looked at, too."""
     from short.enc import Kind, Named
 
     graph = Data(x=torch.randn(6, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1] * 3))
@@ -109,9 +112,62 @@ def test_such_settings_serve_a_model_that_is_not_saved(package):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     Trainer(max_epochs=1, accelerator="cpu", enable_checkpointing=False, **quiet).fit(task, data)
     assert task.encoder.init_args == {"kind": Kind.B}
-    with pytest.raises(UsageError, match="Named: kind is a Kind"):
-        again = NodeClassification(lambda spec: Named(spec, kind=Kind.B))
-        Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(again, data)
+    assert Trainer(accelerator="cpu", **quiet).validate(task, data, verbose=False)
+    with pytest.raises(UsageError, match="Named: kind holds a Kind"):
+        Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(task, data)
+
+
+def test_arguments_of_parents_stand_behind_keywords_that_are_passed_on():
+    class First:
+        def __init__(self, spec, *, width=8, depth=2, **more):
+            pass
+
+    class Second(First):
+        def __init__(self, spec, *, scale=1.0, width=16, **others):
+            super().__init__(spec, width=width, **others)
+
+    class Third(Second):
+        """Without an `__init__`."""
+
+    assert defaults_of(Third) == {"scale": 1.0, "width": 16, "depth": 2}
+    assert [each.name for each in arguments_of(Third)] == ["spec", "scale", "width", "depth", "more"]
+
+    class Closed(Second):
+        def __init__(self, spec, *, others=3):
+            super().__init__(spec)
+
+    assert defaults_of(Closed) == {"others": 3}
+    task = {each.name for each in arguments_of(OwnTask)}
+    assert {"smooth", "lr", "class_weights"} <= task
+
+
+class OwnTask(NodeClassification):
+    def __init__(self, encoder, *, smooth=0.1, **settings):
+        super().__init__(encoder, **settings)
+
+
+def test_settings_are_the_same_in_another_form_and_only_then():
+    form = {"a": (1, 2), 3: [float("nan")], "kind": torch.float32, "names": {"b", "a"}}
+    read = {"a": [1, 2], "3": ["nan"], "kind": "torch.float32", "names": ["a", "b"]}
+    assert plain_form(form) == plain_form(read) == read
+    assert plain_form({"a": (1, 3)}) != plain_form({"a": [1, 2]})
+
+
+def test_a_name_with_a_dot_is_nearest_to_a_model_first(cli):
+    told = cli("compare", "--data=cora-link", "--models=heuristic.adamic_adr;mlp", "--minutes=1")
+    assert told.status == 2 and "Did you mean: heuristic.aa" in told.err
+
+
+def test_a_broken_plug_in_is_told_with_its_class(cli, package, nodes, workplace):
+    assert cli("fit", "--model=short", *nodes, *QUICK).status == 0
+    (workplace / "lib" / "short" / "__init__.py").write_text("import nowhere_to_be_found\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
+        del sys.modules[name]
+    told = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
+    assert told.status == 2
+    assert "short.enc.Smooth cannot be imported: No module named 'nowhere_to_be_found'" in told.err
+    assert is_trusted("short.Smooth") and not is_trusted("short.enc.Other")
+    assert "short" not in sys.modules
 
 
 def test_an_error_in_the_making_of_an_encoder_is_told_as_it_is(cli, package, nodes):

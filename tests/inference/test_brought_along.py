@@ -213,9 +213,16 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     narrow = KGCompletion(
         lambda spec: KnowFormer(spec, hidden_channels=4, num_layers=1, num_heads=2), **start
     )
-    told = "shared does not fit: the encoder's hidden_channels is 8 there, 4 here\nGive those of the weights"
+    told = (
+        "shared does not fit: .*\nSettings of the encoder: hidden_channels is 8 there, 4 here\nGive those of"
+    )
     with pytest.raises(UsageError, match=told):
         trainer(tmp_path).validate(narrow, data, verbose=False)
+    other = KGCompletion(
+        lambda spec: KnowFormerAny(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
+    )
+    with pytest.raises(UsageError, match="It holds a graphzoo.encoders.KnowFormer, and this is a graphzoo"):
+        trainer(tmp_path).validate(other, data, verbose=False)
 
 
 def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family, tmp_path, caplog):

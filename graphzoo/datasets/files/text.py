@@ -57,7 +57,12 @@ def names_of(values: Sequence[object]) -> list[str]:
 
 
 def _name_of(value: object) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes | bytearray):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"the name {bytes(value)!r} is not UTF-8; decode names before") from error
 
 
 def is_missing(value: object) -> bool:
