@@ -516,12 +516,11 @@ class KGCompletion(Task):
     ) -> Tensor:
         self.questions_asked += head.numel()
         sampler = self._sampler(graph, protocol)
-        num_nodes = graph.num_nodes if sampler is None else sampler.num_nodes
-        size = self._most_at_once(num_nodes)
+        size = self._most_at_once(graph, sampler)
         if sampler is not None:
             size = max(1, min(NEAR_QUERIES, size))
         elif not size:  # one query is the least there is
-            self.check_memory(1, num_nodes, option="--model.max_score_bytes")
+            self.check_memory(1, graph.num_nodes, option="--model.max_score_bytes")
 
         def score(start: int, stop: int) -> Tensor:
             asked = head[start:stop], relation[start:stop]
@@ -565,7 +564,7 @@ class KGCompletion(Task):
             return logits.gather(1, place[:, None]).squeeze(1)
 
         scores = self._halves(
-            score, head.numel(), max(1, min(NEAR_QUERIES, self._most_at_once(sampler.num_nodes)))
+            score, head.numel(), max(1, min(NEAR_QUERIES, self._most_at_once(graph, sampler)))
         )
         return torch.cat(scores) if scores else torch.empty(0, device=head.device)
 
@@ -575,9 +574,11 @@ class KGCompletion(Task):
         spec = self.neighbourhoods
         return 0 if spec is None else spec.num_nodes
 
-    def _most_at_once(self, num_nodes: int) -> int:
-        """Queries whose states fit into `max_score_bytes`, when each reasons over so many entities."""
-        return self.max_score_bytes // max(1, num_nodes * self.query_encoder.out_channels * 4 * _LIVE_STATES)
+    def _most_at_once(self, graph: RelationalGraph, sampler: NeighbourhoodSampler | None) -> int:
+        """Queries whose states fit into `max_score_bytes`."""
+        channels = self.query_encoder.out_channels
+        num_nodes = graph.num_nodes if sampler is None else sampler.num_nodes
+        return int(self.max_score_bytes // max(1, num_nodes * channels * 4 * _LIVE_STATES))
 
     def _drawn_logits(self, graph: RelationalGraph | QueryGraph, head: Tensor, relation: Tensor) -> Tensor:
         return mean_of_draws(lambda seed: self._logits(graph, head, relation, None, seed), self.num_draws)
