@@ -5,6 +5,7 @@ Standard library only. Encoders of other packages register under the entry-point
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import os
@@ -56,26 +57,40 @@ def is_trusted(class_path: str) -> bool:
     return any(base.__module__.partition(".")[0] in _OURS for base in bases)
 
 
-def _plugin_at(path: str, *, broken: bool = False) -> EntryPoint | None:
+def _plugin_at(path: str, *, aliases: bool = False) -> EntryPoint | None:
     """The plug-in of a class path; it may be registered by a shorter one than that of its class's module.
 
-    To know that, its package is imported, where the class would have the name of the plug-in's. One that
-    cannot be imported is taken for it if `broken`.
+    To know that, its package is imported, where the class has the name of the plug-in's or, with `aliases`,
+    any name.
     """
-    package, name = path.partition(".")[0], path.rpartition(".")[2]
-    for entry in [] if package in _OURS else list(encoder_plugins().values()):
-        given = entry.value.replace(":", ".")
-        if given == path:
+    for entry in _plugins_of(path):
+        if entry.value.replace(":", ".") == path:
             return entry
-        if given.partition(".")[0] == package and given.rpartition(".")[2] == name:
-            try:
+    for entry in _plugins_of(path):
+        if aliases or entry.value.rpartition(":")[2] == path.rpartition(".")[2]:
+            with contextlib.suppress(Exception):  # code of somebody else; it need not be what is asked for
                 plugin = entry.load()
-                is_it = path == f"{plugin.__module__}.{plugin.__qualname__}"
-            except Exception:  # code of somebody else, which may raise anything
-                is_it = broken
-            if is_it:
-                return entry
+                if path == f"{plugin.__module__}.{plugin.__qualname__}":
+                    return entry
     return None
+
+
+def _plugins_of(path: str) -> list[EntryPoint]:
+    """Those of the same package."""
+    package = path.partition(".")[0]
+    known = [] if package in _OURS else encoder_plugins().values()
+    return [entry for entry in known if entry.value.partition(":")[0].partition(".")[0] == package]
+
+
+def _why_broken(path: str) -> str:
+    """What is wrong with a plug-in of the same package and name as a class, if it cannot be imported."""
+    for entry in _plugins_of(path):
+        if entry.value.rpartition(":")[2] == path.rpartition(".")[2]:
+            try:
+                entry.load()
+            except Exception as error:
+                return f"{error}"
+    return ""
 
 
 def is_same_class(path: str, other: str) -> bool:
@@ -130,8 +145,10 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
     module, _, name = path.rpartition(".")
     if not module:
         raise UsageError(f"{source}: {path!r} is not a dotted class path")
-    plugin = _plugin_at(path, broken=True)
+    plugin = _plugin_at(path, aliases=True)
     if not (trust or plugin or is_trusted(path)):
+        if why := _why_broken(path):
+            raise UsageError(f"{source}: {path} cannot be imported: {why}")
         raise UsageError(
             f"{source}: names the class {path}, which is neither graphzoo's, nor a plug-in's, nor "
             "imported. Import its module first, or say trust=True (--trust) if you trust the file"

@@ -29,7 +29,7 @@ def unsaved(value: Any) -> Any:
 
 
 def plain_form(value: Any) -> Any:
-    """A setting as config.yaml gives it back: no tuples, no numbers as keys, no types; NaN is NaN.
+    """A setting as config.yaml gives it back: without tuples, numbers as keys and dtypes; NaN is NaN.
 
     >>> plain_form({1: (2, float("nan"))})
     {'1': [2, 'nan']}
@@ -41,6 +41,6 @@ def plain_form(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain_form(each) for each in value]
     if isinstance(value, Tensor):
-        return value.tolist()
+        return plain_form(value.tolist())
     is_nan = isinstance(value, float) and math.isnan(value)
     return str(value) if is_nan or isinstance(value, torch.dtype | torch.device) else value

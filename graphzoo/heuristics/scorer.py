@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphzoo.encoders.base import Encoder
-from graphzoo.errors import check_choice, check_range
+from graphzoo.errors import check_choice, check_range, check_whole
 from graphzoo.heuristics.adjacency import MAX_BYTES, adjacency_matrix
 from graphzoo.heuristics.katz_index import check_katz, katz
 from graphzoo.heuristics.local import adamic_adar, common_neighbors, resource_allocation
@@ -74,7 +74,7 @@ class LinkHeuristic(GraphPairScorer):
         check_choice("name", name, HeuristicName)
         check_katz(beta, max_length)
         check_range(at_least=0, below=1, alpha=alpha)
-        check_range(at_least=1, max_bytes=max_bytes)
+        check_whole(at_least=1, max_bytes=max_bytes)
         self.spec, self.name, self.directed = spec, name, directed
         self.beta, self.max_length, self.alpha, self.symmetric = beta, max_length, alpha, symmetric
         self.max_bytes = max_bytes

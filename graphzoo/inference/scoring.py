@@ -15,6 +15,7 @@ from graphzoo.layers.noise import in_evaluation
 from graphzoo.metrics import rank_targets
 from graphzoo.metrics.ranks import combine_ties
 from graphzoo.tasks import KGCompletion
+from graphzoo.tasks.scores import MARGIN
 from graphzoo.types import QueryBatch
 
 FilterKnown = Literal["mark", "drop", "keep"]
@@ -166,7 +167,7 @@ def _with_far(
     scores = logits.index_put((row, tail), check_finite(found))
     lowest = scores.masked_fill(far & ~asked, torch.inf).amin(1, keepdim=True)
     highest = scores.masked_fill(~far | asked, -torch.inf).amax(1, keepdim=True)
-    lower = (highest - lowest + 1).clamp(min=0).nan_to_num(posinf=0.0).ceil()
+    lower = (highest - lowest + MARGIN).clamp(min=0).ceil().nan_to_num(neginf=0.0, posinf=0.0)
     return torch.where(far & ~asked, scores - lower, scores)
 
 

@@ -21,7 +21,7 @@ from graphzoo.sampling import FactRemover, NeighbourhoodSampler, edges_of_fact, 
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.reversed_queries import ReversedQueries
-from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
+from graphzoo.tasks.scores import MARGIN, NEAR_QUERIES, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class KGCompletion(Task):
         check_choice("loss", loss, ("ce", "filtered_ce", "bce"))
         check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none"))
         check_whole(at_least=1, num_negatives=num_negatives, num_draws=num_draws)
-        check_range(at_least=1, max_score_bytes=max_score_bytes)
+        check_range(at_least=1, below=math.inf, max_score_bytes=max_score_bytes)
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
         check_range(at_least=0, weight_decay=weight_decay)
         self.save_hyperparameters(ignore=["encoder", "start_from"])
@@ -526,7 +526,7 @@ class KGCompletion(Task):
             asked = head[start:stop], relation[start:stop]
             if sampler is None:
                 return self._drawn_logits(graph, *asked)
-            return score_near(sampler, *asked, self._drawn_logits)
+            return score_near(sampler, *asked, self._drawn_logits, margin=MARGIN)
 
         scores = self._halves(score, head.numel(), size)
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)

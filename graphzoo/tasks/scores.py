@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 NEAR_QUERIES = 32
 """Neighbourhoods that are scored together: more would only fill memory."""
+MARGIN = 20
+"""How far below all logits a score has next to no part in a softmax."""
 # Nothing outside has a probability to speak of.
 _UNLIKELY = -20
 
@@ -34,15 +36,17 @@ def score_near(
     head: Tensor,
     relation: Tensor,
     logits: Callable[[QueryGraph, Tensor, Tensor], Tensor],
+    *,
+    margin: int = 0,
 ) -> Tensor:
     """Logits inside the neighbourhood; outside whole numbers below all of them, the nearest first.
 
     Queries are `head` [B] and `relation` [B]; `logits` of the nodes of a graph are [B, K], for its heads'
-    places and the relations. Returns [B, N], float32.
+    places and the relations. Those outside lie `margin` below the lowest logit. Returns [B, N], float32.
     """
     graph, levels = sampler.with_levels(head, relation)
     graph, levels = graph.to(head.device), levels.to(head.device)
     inside = logits(graph, graph.find(head), relation).float()
     # floats hold whole numbers exactly up to 2^24, so that levels stay apart
-    scores = inside.amin(1, keepdim=True).floor().clamp(max=_UNLIKELY) - levels
+    scores = (inside.amin(1, keepdim=True).floor() - margin).clamp(max=_UNLIKELY) - levels
     return scores.scatter_(1, graph.nodes, inside)

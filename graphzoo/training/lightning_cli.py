@@ -276,15 +276,15 @@ class GraphzooCLI(LightningCLI):
         if most is None or not 0 <= most <= done:
             return
         here, there = relative(self.run_dir), relative(Path(str(self.plan.checkpoint)))
+        if getattr(self.trainer, "fast_dev_run", False):
+            raise UsageError(
+                f"--trainer.fast_dev_run runs one epoch, and {there} has had {_epochs(done)}\n"
+                "Leave one of the two out"
+            )
         if self.plan.resume and most < done:
             raise UsageError(
                 f"{here}: training is past epoch {done}, and --trainer.max_epochs is {most}\n"
                 f"Give more than {done}, or test it: graphzoo test {typed(self.run_dir)}"
-            )
-        if not self.plan.resume and getattr(self.trainer, "fast_dev_run", False):
-            raise UsageError(
-                f"--trainer.fast_dev_run runs one epoch, and {there} has had {_epochs(done)}\n"
-                "Leave one of the two out"
             )
         if not self.plan.resume:
             raise UsageError(

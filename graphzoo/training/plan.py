@@ -318,8 +318,11 @@ def _encoder_of(model: Preset | str | None) -> tuple[str, str] | None:
 
     if isinstance(model, Preset):
         encoder: Any = read_settings(model.path)
-        for part in ("model", "init_args", "encoder", "class_path"):
+        for part in ("model", "init_args", "encoder"):
             encoder = encoder.get(part) if isinstance(encoder, dict) else None
+            if part == "model" and isinstance(encoder, dict) and "class_path" in encoder:
+                return None  # it brings its task
+        encoder = encoder.get("class_path") if isinstance(encoder, dict) else encoder
         if not isinstance(encoder, str) or model.name.startswith("heuristic."):  # which has nothing to train
             return None
         return model.header.get("kind", ""), encoder

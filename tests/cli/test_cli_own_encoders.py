@@ -9,11 +9,12 @@ from lightning.pytorch import Trainer
 from torch_geometric.data import Data
 
 from graphzoo.catalog import classes
-from graphzoo.catalog.classes import arguments_of, defaults_of, is_same_class, is_trusted
+from graphzoo.catalog.classes import arguments_of, defaults_of, is_same_class, is_trusted, load_class
 from graphzoo.checkpoints.settings import plain_form
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.errors import UsageError
 from graphzoo.tasks import NodeClassification
+from graphzoo.training.plan import make_plan
 
 PACKAGE = {
     "short/__init__.py": "from short.enc import Kind, Smooth\n",
@@ -204,6 +205,46 @@ def test_data_by_class_path_ask_for_task_and_encoder(cli):
     assert "--data mine.MyData is a class, which does not name its task" in told.err
     assert "--model graphzoo.tasks.LinkPrediction or graphzoo.tasks.NodeClassification" in told.err
     assert "--model.encoder graphzoo.encoders.GALiT" in told.err
+
+
+def test_a_preset_that_names_its_task_goes_with_data_by_class_path(workplace, monkeypatch):
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    file = workplace / "presets" / "model" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("model:\n  class_path: graphzoo.tasks.KGCompletion\n  init_args:\n    encoder: own.Net\n")
+    command = ["--model=mine", "--data=graphzoo.datamodules.KGDataModule"]
+    assert make_plan("fit", command).model == "mine"
+    file.write_text("model:\n  init_args:\n    encoder: own.Net\n")
+    with pytest.raises(UsageError, match=r"--model\.encoder own\.Net"):
+        make_plan("fit", command)
+
+
+def test_a_plug_in_is_told_from_other_classes_of_its_package(workplace, monkeypatch):
+    """One under another name is found by its class, and a broken one is in nobody's way."""
+    folder = workplace / "lib" / "pk"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "impl.py").write_text("class Impl: pass\n")
+    (folder / "named.py").write_text("from pk.impl import Impl as Alias\n")
+    (folder / "broken.py").write_text("import nowhere_to_be_found\n")
+    (folder / "good.py").write_text("class Enc: pass\n")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    entries = [EntryPoint(name, value, classes.ENCODER_GROUP) for name, value in (
+        ("alias", "pk.named:Alias"), ("broken", "pk.broken:Enc"),
+    )]  # fmt: skip
+    monkeypatch.setattr(classes, "entry_points", lambda group: entries)
+    try:
+        assert load_class("pk.impl.Impl", "f").__name__ == "Impl"
+        with pytest.raises(
+            UsageError, match="pk.good.Enc cannot be imported: No module named 'nowhere_to_be"
+        ):
+            load_class("pk.good.Enc", "f")
+        assert load_class("pk.good.Enc", "f", trust=True).__module__ == "pk.good"
+        with pytest.raises(UsageError, match="f: pk.broken.Enc cannot be imported: No module named"):
+            load_class("pk.broken.Enc", "f")
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pk"]:
+            del sys.modules[name]
 
 
 def test_compare_asks_for_a_name_of_a_class(cli):

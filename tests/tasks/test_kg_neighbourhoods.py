@@ -168,6 +168,28 @@ def test_far_candidates_have_logits_up_to_as_many_as_are_near(near_model):
     assert model.predict(*asked, k=6, candidates=near)["tail"].tolist() == everyone["tail"].tolist()
 
 
+def test_who_has_no_logit_has_no_probability_whatever_the_scale(near_model, monkeypatch):
+    """A softmax does not change when all logits do by the same number."""
+    model, graph, query = near_model("ce")
+    near, far = near_and_far(model, graph, query)
+    asked = graph.entities[query[0]], graph.relations[query[1]]
+    facts = [(*asked, name) for name in (near[0], far[0])]
+
+    def answers():
+        return [
+            model.predict(*asked, k=72).set_index("tail")["probability"],
+            model.predict(*asked, k=72, candidates=far).set_index("tail")["probability"],
+            model.score_table(facts).set_index("tail")["probability"],
+        ]
+
+    expected, decode = answers(), model.task.decode
+    assert expected[0][far].sum() < 1e-6 and expected[1].nlargest(6).sum() == pytest.approx(1, abs=1e-6)
+    for shift in (-30, 30):
+        monkeypatch.setattr(model.task, "decode", lambda states, shift=shift: decode(states) + shift)
+        for before, now in zip(expected, answers(), strict=True):
+            assert now[before.index].to_numpy() == pytest.approx(before.to_numpy(), abs=1e-5)
+
+
 def test_many_queries_about_far_entities_answer_as_one_does(near_model):
     """More of them than are asked together."""
     model, graph, (_, relation) = near_model("ce")
