@@ -35,6 +35,9 @@ MAY = {
         datasets/node/own.py::_load read
         datasets/files/tables.py::read_bytes read
     """,
+    "memory, no file": """
+        checkpoints/settings.py::unsaved read write
+    """,
     "what the system says of itself, and the null device": """
         training/dry_run.py::limited_memory read
         system/memory.py::_read read

@@ -1,6 +1,7 @@
 """Encoders of other people: their settings in a checkpoint, two spellings of a class, and what is told."""
 
 import sys
+from importlib import import_module
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -105,8 +106,8 @@ def test_settings_that_a_checkpoint_cannot_hold_are_refused_before_training(cli,
 
 def test_such_settings_serve_a_model_that_is_not_saved(package):
     """In Python, without checkpoints, or to test; a task that is built already is looked at, too."""
-    from short.enc import Kind, Named
-
+    enc = import_module("short.enc")
+    Kind, Named = enc.Kind, enc.Named
     graph = Data(x=torch.randn(6, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1] * 3))
     data = NodeDataModule.from_data(graph)
     task = NodeClassification(lambda spec: Named(spec, kind=Kind.B))
@@ -174,12 +175,12 @@ def test_a_broken_plug_in_is_told_with_its_class(cli, package, nodes, workplace)
 def test_an_error_in_the_making_of_an_encoder_is_told_as_it_is(cli, package, nodes):
     command = ["fit", "--model.encoder=short.enc.Broken", "--model.encoder.num_layers=2", *nodes, *QUICK]
     assert (done := cli(*command)).status == 0, done.err
-    import short.enc
+    enc = import_module("short.enc")
 
     def fails(self, spec, *, sizes=(4, 8), **settings):
         self.nowhere  # noqa: B018
 
-    short.enc.Broken.__init__ = fails
+    enc.Broken.__init__ = fails
     told = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
     assert told.status == 2
     assert "short.enc.Broken cannot be made: AttributeError: 'Broken' object has no attribute" in told.err
