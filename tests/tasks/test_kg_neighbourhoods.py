@@ -190,6 +190,17 @@ def test_who_has_no_logit_has_no_probability_whatever_the_scale(near_model, monk
             assert now[before.index].to_numpy() == pytest.approx(before.to_numpy(), abs=1e-5)
 
 
+def test_who_is_not_asked_comes_behind_whoever_is(near_model, monkeypatch):
+    model, graph, query = near_model("ce")
+    _, far = near_and_far(model, graph, query)
+    asked = graph.entities[query[0]], graph.relations[query[1]]
+    order = model.predict(*asked, k=72, candidates=far)["tail"].tolist()
+    monkeypatch.setattr(model.task, "score_far", lambda graph, head, *_: torch.full((len(head),), -1000.0))
+    answers = model.predict(*asked, k=72, candidates=far)
+    assert set(answers["tail"][:6]) == set(order[:6]) and answers["tail"][6:].tolist() == order[6:]
+    assert answers["score"][:6].eq(-1000).all() and answers["score"][6:].max() <= -1020
+
+
 def test_many_queries_about_far_entities_answer_as_one_does(near_model):
     """More of them than are asked together."""
     model, graph, (_, relation) = near_model("ce")
