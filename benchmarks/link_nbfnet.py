@@ -33,6 +33,7 @@ from torch.nn import functional as F
 from benchmarks.common import RESULTS, commit
 from graphzoo.datamodules.batches import permute
 from graphzoo.datasets import LinkSplit, load_link_graph
+from graphzoo.errors import UsageError
 from graphzoo.sampling import NegativePairs
 
 COLUMNS = (
@@ -298,10 +299,15 @@ def run(name: str, split_index: int, seed: int, epochs: int, out: Path, *, sums:
     torch.manual_seed(seed)
     model = NBFNet(sums=sums)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-    state: dict[str, Any] = {"epoch": 0, "best": (0, 0.0)}
+    asked = [name, split_index, seed, sums]
+    state: dict[str, Any] = {"epoch": 0, "best": (0, 0.0), "asked": asked}
     out.mkdir(parents=True, exist_ok=True)
     if (out / "state.pt").exists():
         state = torch.load(out / "state.pt", weights_only=True)
+        if state["asked"] != asked:
+            raise UsageError(
+                f"{out} holds a training of {state['asked']}, not of {asked}: give another --out"
+            )
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     for epoch in range(state["epoch"], epochs):
@@ -337,7 +343,12 @@ def main() -> int:
     options = parser.parse_args()
     revision = commit()  # before the file changes
     asked = options.data, options.split, options.seed, options.epochs, options.out
-    done, best, *scores = run(*asked, sums=options.sums)
+    if options.epochs < 1:
+        parser.error("--epochs takes at least 1")
+    try:
+        done, best, *scores = run(*asked, sums=options.sums)
+    except UsageError as error:
+        parser.error(str(error))
     row = [options.data, options.split, "sum" if options.sums else "pna", options.seed, done, best]
     row += [f"{score:.4f}" for score in scores]
     path = RESULTS / "link_nbfnet.csv"

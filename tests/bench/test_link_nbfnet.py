@@ -1,10 +1,14 @@
 """NBFNet of the benchmark against its definition, pair by pair and message by message."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
 
+from benchmarks import link_nbfnet
 from benchmarks.link_nbfnet import CHANNELS, NBFNet
+from graphzoo.datasets import LinkSplit
 
 NODES = 30
 
@@ -57,3 +61,25 @@ def test_scores_and_gradients_are_those_of_the_definition(sums):
         strict=True,
     ):
         assert float((one - other).norm()) < 1e-4 * float(other.norm()) + 1e-6, name
+
+
+def test_another_training_is_not_continued(tmp_path, monkeypatch, capsys):
+    nodes = torch.arange(12)
+    pairs = torch.stack([nodes, (nodes + 1) % 12], dim=1)
+    split = LinkSplit(pairs[:4], torch.stack([nodes[:4], nodes[:4] + 6], dim=1))
+    graph = SimpleNamespace(
+        train=pairs, valid=split, test=split, num_nodes=12,
+        edge_index=lambda split: torch.cat([pairs, pairs.flip(1)]).t(),
+    )  # fmt: skip
+    monkeypatch.setattr(link_nbfnet, "load_link_graph", lambda *args, **options: graph)
+    first = link_nbfnet.run("cora-link", 0, 0, 1, tmp_path, sums=False)
+    assert first[:2] == [1, 1] and len((tmp_path / "epochs.csv").read_text().splitlines()) == 1
+    assert link_nbfnet.run("cora-link", 0, 0, 1, tmp_path, sums=False) == first
+    monkeypatch.setattr(link_nbfnet, "RESULTS", tmp_path)
+    for more in (["--sums"], ["--split=1"], ["--seed=1"], ["--epochs=0"]):
+        monkeypatch.setattr("sys.argv", ["link_nbfnet", "cora-link", f"--out={tmp_path}", *more])
+        with pytest.raises(SystemExit):
+            link_nbfnet.main()
+        told = capsys.readouterr().err
+        assert "give another --out" in told or "--epochs takes at least 1" in told
+    assert not (tmp_path / "link_nbfnet.csv").exists()
