@@ -176,7 +176,7 @@ class WandbRun(Callback):
         tell(f"Weights & Biases: {where}; its panels: `graphzoo dashboard {command}`\n")
 
     def _describe(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        from graphzoo.tasks.base import versions
+        from graphzoo.system.versions import versions
 
         datamodule = trainer.datamodule  # type: ignore[attr-defined]
         facts = _data_facts(datamodule)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from graphzoo.errors import UsageError
 
 
 def unsaved(value: Any) -> Any:
@@ -44,3 +47,29 @@ def plain_form(value: Any) -> Any:
         return plain_form(value.tolist())
     is_nan = isinstance(value, float) and math.isnan(value)
     return str(value) if is_nan or isinstance(value, torch.dtype | torch.device) else value
+
+
+def other_settings(described: Mapping[str, Any], here: Mapping[str, Any], reason: str) -> str:
+    """How an encoder's class and settings differ from the description's, where that is the reason."""
+    there = described.get("encoder")
+    if "encoder." not in reason or not isinstance(there, Mapping):
+        return ""
+    if there.get("class_path") != here["class_path"]:
+        return f"It holds a {there.get('class_path')}, and this is a {here['class_path']}"
+    before, now = (plain_form(side.get("init_args")) for side in (there, here))
+    told = [
+        f"{name} is {before[name]!r} there, {value!r} here"
+        for name, value in now.items()
+        if name in before and before[name] != value
+    ]
+    return "Settings of the encoder: " + ", ".join(told) if told else ""
+
+
+def check_settings(owner: str, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a checkpoint could not give back, before anything is trained."""
+    for name, value in settings.items():
+        if (wrong := unsaved(value)) is not None:
+            raise UsageError(
+                f"{owner}: {name} holds a {type(wrong).__name__}, which a checkpoint "
+                f"cannot\nGive {name} as numbers, words, lists or dictionaries, and make of it what you need"
+            )

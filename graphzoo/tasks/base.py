@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
-import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -32,16 +29,17 @@ from graphzoo.checkpoints.checks import (
     outlined,
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
-from graphzoo.checkpoints.settings import plain_form, unsaved
+from graphzoo.checkpoints.settings import check_settings, other_settings
 from graphzoo.encoders.base import Encoder
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.ops.eager import full_float32
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
+from graphzoo.system.versions import versions
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.tasks.halved_steps import HalvedSteps
-from graphzoo.tasks.micro_batches import PROBED, size_that_fits
+from graphzoo.tasks.micro_batches import MicroBatches
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
@@ -55,18 +53,6 @@ CHECKPOINT_FORMAT = 1
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
-_version = cache(version)
-
-
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
-    versions_of = {"python": platform.python_version()}
-    for name in ("graphzoo", "torch", "lightning", "torch-geometric", "numba", "numpy"):
-        try:
-            versions_of[name] = _version(name)
-        except PackageNotFoundError:
-            continue
-    return versions_of
 
 
 def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -122,11 +108,7 @@ class Task(LightningModule):
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
         self._loaded_data: dict[str, Any] = {}
         self._told_of_draw: set[str] = set()  # fingerprints of splits
-        self._micro_batches = 1
-        # samples of a micro-batch, where nobody gave them, and what gives back what was set for a fit
-        self._fitting: int | None = None
-        self._fitted = False
-        self._give_back: list[Callable[[], None]] = []
+        self.micro_batches = MicroBatches(self)
         self.step_loss: Tensor | None = None
         self._halved: HalvedSteps | None = None
         self._sums: dict[str, tuple[Tensor, int]] = {}
@@ -245,7 +227,8 @@ class Task(LightningModule):
         try:
             check_loaded_weights(self, saved, name)
         except MisfitError as error:
-            if self.encoder is not None and (told := _other_settings(described, self.encoder, error.reason)):
+            here = {} if self.encoder is None else self.encoder.describe()["encoder"]
+            if here and (told := other_settings(described, here, error.reason)):
                 raise UsageError(
                     f"{name} does not fit: {error.reason}\n{told}\n"
                     "Give those of the weights; the command takes them where --model is left out"
@@ -370,8 +353,8 @@ class Task(LightningModule):
         checkpoint["graphzoo"] = self.describe()
         if "optimizer_states" in checkpoint:
             checkpoint[OPTIMIZER_ENTRIES] = optimizer_entries(checkpoint)
-        if self._fitting is not None:
-            checkpoint["graphzoo_micro_batch_size"] = self._fitting
+        if self.micro_batches.chosen is not None:
+            checkpoint["graphzoo_micro_batch_size"] = self.micro_batches.chosen
         if self._sums:
             checkpoint["graphzoo_sums"] = {name: [*pair] for name, pair in self._sums.items()}
 
@@ -406,10 +389,7 @@ class Task(LightningModule):
             if self.trainer.state.fn == "fit":
                 check_callback_states(self.trainer, checkpoint)
                 self.__dict__["_resumed"] = checkpoint
-                chosen = checkpoint.get("graphzoo_micro_batch_size")
-                # a run of before this was chosen continues with whole batches
-                self._fitting = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
-                self._fitted = False
+                self.micro_batches.resume(checkpoint.get("graphzoo_micro_batch_size"))
                 sums = checkpoint.get("graphzoo_sums", {})
                 self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
         check_loaded_weights(self, checkpoint)
@@ -417,7 +397,7 @@ class Task(LightningModule):
     def on_fit_start(self) -> None:
         """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this."""
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
-            _check_settings(self.encoder)
+            check_settings(type(self.encoder).__name__, self.encoder.init_args)
         if (resumed := self.__dict__.pop("_resumed", None)) is not None:
             check_training_state(self.trainer, resumed)
 
@@ -491,65 +471,18 @@ class Task(LightningModule):
         raise AttributeError(f"{type(self).__name__} must define sample_losses")
 
     def fit_to_memory(self) -> None:
-        """Choose the size of micro-batches where a batch takes too much memory and nobody gave a size.
+        """Compute a batch in parts where it takes too much memory and nobody gave a size for them.
 
-        A checkpoint has what its run chose. Where memory runs out all the same, steps go on in halves.
+        Where memory runs out all the same, steps go on in halves.
         """
         can_repeat = type(self).training_step is Task.training_step
         self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
-        datamodule = self._datamodule()
-        share = self._micro_batch_size()
-        if datamodule.micro_batch_size is not None or share <= PROBED:
-            return
-        if not self._may_cut(datamodule):
-            return
-        if self._fitting is None or self._fitted:
-            self._fitted = False
-            self._fitting = size_that_fits(self, self.trainer, datamodule, share)
-        if self._fitting < share:
-            self._lend(datamodule, "micro_batch_size", self._fitting)
-            for name in ("limit_train_batches", "val_check_interval"):
-                count = getattr(self.trainer, name)
-                if isinstance(count, int):  # of whole batches, as far as anybody knew
-                    self._lend(self.trainer, name, count * datamodule.num_micro_batches)
-            told = "batches of %d go through the encoder in parts of %d, to save memory"
-            log.info(told, share, self._fitting)
-
-    def accumulate_micro_batches(self) -> None:
-        """Let Lightning take a step after as many loader items as the data make of a batch."""
-        parts = self._micro_batches = self._datamodule().num_micro_batches
-        if parts == 1:
-            return
-        if self.trainer.accumulate_grad_batches not in (1, parts):
-            raise UsageError(
-                f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
-                f"leave it out instead of asking for {self.trainer.accumulate_grad_batches}"
-            )
-        if self.trainer.accumulate_grad_batches == 1:
-            self._lend(self.trainer, "accumulate_grad_batches", parts)
-
-    def _may_cut(self, datamodule: Any) -> bool:
-        """Whether nobody said in which parts a batch is computed, or accumulates batches."""
-        return datamodule.micro_batch_size is None and self.trainer.accumulate_grad_batches == 1
-
-    def _least_at_once(self, share: int) -> int:
-        """Samples that go through the encoder at once, as few as a batch of `share` may be cut into."""
-        datamodule = self._datamodule()
-        if self._may_cut(datamodule):
-            return min(PROBED, share)
-        return int(min(datamodule.micro_batch_size or share, share))
-
-    def _lend(self, owner: Any, name: str, value: int) -> None:
-        """Set what belongs to the trainer or the data until the fit ends: another fit chooses its own."""
-        self._give_back.append(partial(setattr, owner, name, getattr(owner, name)))
-        setattr(owner, name, value)
+        self.micro_batches.choose()
 
     def on_fit_end(self) -> None:
         """Trainer and data as they were before the fit."""
-        while self._give_back:
-            self._give_back.pop()()
+        self.micro_batches.end_fit()
         self._halved = None
-        self._fitted = True  # a checkpoint that is saved now still has the size, another fit chooses its own
 
     @property
     def parts_of_batch(self) -> int:
@@ -559,7 +492,7 @@ class Task(LightningModule):
         times this number over the size of the global batch leads to the gradient of the batch's mean. Global
         batches that a user accumulates are averaged.
         """
-        return self.trainer.world_size * self._micro_batches
+        return self.trainer.world_size * self.micro_batches.count
 
     def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
         """Refuse a batch whose node states alone do not fit: two tensors [N, B, D] are alive in any layer.
@@ -581,13 +514,7 @@ class Task(LightningModule):
     def less_memory(self) -> str:
         """What to do when a training step runs out of memory, a line."""
         smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
-        return smaller if self._micro_batch_size() > 1 else SMALLER
-
-    def _micro_batch_size(self) -> int:
-        """Most queries or links of a loader item of this process."""
-        datamodule = self._datamodule()
-        share = math.ceil(datamodule.batch_size / self.trainer.world_size)
-        return int(min(datamodule.micro_batch_size or share, share))
+        return smaller if self.micro_batches.share > 1 else SMALLER
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
         """Remember losses [B] of a part of a global batch for `train/loss`, which is logged once per step."""
@@ -685,54 +612,3 @@ class Task(LightningModule):
             with torch.inference_mode(False):  # for training too, though a validation may come first
                 known = cache[name] = (value, self.device, value.to(self.device))
         return known[2]
-
-
-def _other_settings(described: Mapping[str, Any], encoder: Encoder, reason: str) -> str:
-    """How an encoder differs from the one that a description tells of, where that is the reason."""
-    there, here = described.get("encoder"), encoder.describe()["encoder"]
-    if "encoder." not in reason or not isinstance(there, Mapping):
-        return ""
-    if there.get("class_path") != here["class_path"]:
-        return f"It holds a {there.get('class_path')}, and this is a {here['class_path']}"
-    before, now = (plain_form(side.get("init_args")) for side in (there, here))
-    told = [
-        f"{name} is {before[name]!r} there, {value!r} here"
-        for name, value in now.items()
-        if name in before and before[name] != value
-    ]
-    return "Settings of the encoder: " + ", ".join(told) if told else ""
-
-
-def _check_settings(encoder: Encoder) -> None:
-    """Refuse settings that a checkpoint could not give back, before anything is trained."""
-    for name, value in encoder.init_args.items():
-        if (wrong := unsaved(value)) is not None:
-            raise UsageError(
-                f"{type(encoder).__name__}: {name} holds a {type(wrong).__name__}, which a checkpoint "
-                f"cannot\nGive {name} as numbers, words, lists or dictionaries, and make of it what you need"
-            )
-
-
-def check_features_of(trained: Mapping[str, Any], datamodule: Any) -> None:
-    """Refuse data with other features than in training: their number, names or order."""
-    here, before = datamodule.transform, trained["features"] or {}
-    names = () if here is None else here.names
-    expected = tuple(before.get("names", ()))
-    if names and expected and names != expected:
-        raise UsageError(
-            f"the model's features are {listed(expected)}, those of {datamodule.graph.name} are "
-            f"{listed(names)}\n"
-            "Give the same columns in the same order, or predict: it takes them by name"
-        )
-    width, wanted = 0 if here is None else here.in_channels, before.get("in_channels", 0)
-    if width != wanted:
-        raise UsageError(
-            f"{datamodule.graph.name} has {width:,} features per node, "
-            f"the model was trained with {wanted:,}\n"
-            "Give a graph with the same features, in the same order"
-        )
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names, for messages."""
-    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

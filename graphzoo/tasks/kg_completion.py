@@ -192,7 +192,7 @@ class KGCompletion(Task):
             self._check_mixture()
         num_triples = min(datamodule.batch_size, len(datamodule.triples("train")))
         share = math.ceil(num_triples / self.trainer.world_size)
-        at_once = self._least_at_once(share)
+        at_once = self.micro_batches.least_at_once(share)
         num_nodes = whole = datamodule.spec.num_nodes
         if (near := datamodule.neighbourhood) is not None:
             num_nodes = min(whole, max(near, *datamodule.later_neighbourhoods.values(), 0))
@@ -203,7 +203,7 @@ class KGCompletion(Task):
         if num_nodes == whole:  # now, not in the first step
             self._remover(0)
         self.fit_to_memory()
-        self.accumulate_micro_batches()
+        self.micro_batches.accumulate()
 
     def _check_mixture(self) -> None:
         """Refuse what is not for several graphs."""

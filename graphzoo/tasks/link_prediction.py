@@ -21,7 +21,8 @@ from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
 from graphzoo.system.memory import Halves, explain_out_of_memory
-from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task, check_features_of
+from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
+from graphzoo.tasks.features import check_features_of
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
 from graphzoo.types import GraphSpec, PairBatch
@@ -201,7 +202,7 @@ class LinkPrediction(Task):
             # each a source to be asked; so may be its negatives, unless they have the link's and its graph
             shares_source = datamodule.structured_negatives and near is None
             each = 1 if shares_source else 1 + datamodule.num_negatives
-            at_once = each * self._least_at_once(share)
+            at_once = each * self.micro_batches.least_at_once(share)
             at_once = min(at_once, num_nodes) if near is None else at_once
             self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         if self.hide_positives and self.batching != "subgraphs":
@@ -209,7 +210,7 @@ class LinkPrediction(Task):
         # else the whole graph is encoded, however few pairs are asked
         if self.batching in ("sources", "subgraphs"):
             self.fit_to_memory()
-        self.accumulate_micro_batches()
+        self.micro_batches.accumulate()
 
     def places_to_cut(self, batch: PairBatch) -> list[int]:
         """Behind every pair; for encoders of queries, behind all pairs of a source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.random import fork_rng
 
+from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from graphzoo.tasks.base import Task
 
+
+log = logging.getLogger(__name__)
 
 PROBED = 8
 """Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
@@ -92,3 +96,97 @@ def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) ->
     if share * needed > budget:
         fits = min(share, 2 ** max(0, int(budget / needed).bit_length() - 1))
     return int(trainer.strategy.reduce(torch.tensor(float(fits), device=task.device), reduce_op="min"))
+
+
+class MicroBatches:
+    """The parts that a task's batches go through the encoder in, from one fit to the next.
+
+    Args:
+        task: On its device by the time of `choose`.
+
+    Attributes:
+        count: Parts of a batch; Lightning takes a step after as many.
+        chosen: Samples of a part, where nobody gave a number; a checkpoint has it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.count = 1
+        self.chosen: int | None = None
+        self._is_over = False
+        self._give_back: list[Callable[[], None]] = []
+
+    @property
+    def _datamodule(self) -> Any:
+        return self._task.trainer.datamodule  # type: ignore[attr-defined]
+
+    @property
+    def _whole_share(self) -> int:
+        size: int = self._datamodule.batch_size
+        return math.ceil(size / self._task.trainer.world_size)
+
+    @property
+    def share(self) -> int:
+        """Most samples of a loader item of this process."""
+        whole = self._whole_share
+        most: int = self._datamodule.micro_batch_size or whole
+        return min(most, whole)
+
+    def least_at_once(self, share: int) -> int:
+        """Samples that go through the encoder at once, as few as a batch of `share` may be cut into."""
+        if self._may_cut:
+            return min(PROBED, share)
+        most: int = self._datamodule.micro_batch_size or share
+        return min(most, share)
+
+    @property
+    def _may_cut(self) -> bool:
+        """Whether nobody said in which parts a batch is computed, or accumulates batches."""
+        is_whole: bool = self._task.trainer.accumulate_grad_batches == 1
+        return is_whole and self._datamodule.micro_batch_size is None
+
+    def choose(self) -> None:
+        """Cut batches that take too much memory, where nobody gave a size of the parts."""
+        task, datamodule, share = self._task, self._datamodule, self._whole_share
+        if not self._may_cut or share <= PROBED:
+            return
+        if self.chosen is None or self._is_over:
+            self._is_over = False
+            self.chosen = size_that_fits(task, task.trainer, datamodule, share)
+        if self.chosen >= share:
+            return
+        self._lend(datamodule, "micro_batch_size", self.chosen)
+        for name in ("limit_train_batches", "val_check_interval"):
+            count = getattr(task.trainer, name)
+            if isinstance(count, int):  # of whole batches, as far as anybody knew
+                self._lend(task.trainer, name, count * datamodule.num_micro_batches)
+        log.info("batches of %d go through the encoder in parts of %d, to save memory", share, self.chosen)
+
+    def accumulate(self) -> None:
+        """Let Lightning take a step after as many loader items as the data make of a batch."""
+        parts, trainer = self._datamodule.num_micro_batches, self._task.trainer
+        self.count = parts
+        if parts == 1:
+            return
+        if trainer.accumulate_grad_batches not in (1, parts):
+            raise UsageError(
+                f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
+                f"leave it out instead of asking for {trainer.accumulate_grad_batches}"
+            )
+        if trainer.accumulate_grad_batches == 1:
+            self._lend(trainer, "accumulate_grad_batches", parts)
+
+    def resume(self, chosen: object) -> None:
+        """Go on with what a checkpoint says was chosen; where it says nothing, with whole batches."""
+        self.chosen = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
+        self._is_over = False
+
+    def end_fit(self) -> None:
+        """Leave trainer and data as they were before; another fit chooses its own size."""
+        while self._give_back:
+            self._give_back.pop()()
+        self._is_over = True  # a checkpoint that is saved now still has the size
+
+    def _lend(self, owner: Any, name: str, value: int) -> None:
+        self._give_back.append(partial(setattr, owner, name, getattr(owner, name)))
+        setattr(owner, name, value)

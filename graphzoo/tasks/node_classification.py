@@ -18,7 +18,8 @@ from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_rang
 from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
-from graphzoo.tasks.base import SMALLER, Task, check_features_of, listed
+from graphzoo.tasks.base import SMALLER, Task
+from graphzoo.tasks.features import check_features_of, listed
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
 

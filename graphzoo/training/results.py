@@ -18,7 +18,7 @@ from graphzoo.runs.results_file import FORMAT, SELECTED, config_hash, write_resu
 from graphzoo.runs.tables import how_many, print_table, telling
 from graphzoo.system.paths import relative
 from graphzoo.system.shown import tell
-from graphzoo.tasks.base import versions
+from graphzoo.system.versions import versions
 from graphzoo.training.plan import Plan, RunState
 
 log = logging.getLogger(__name__)
