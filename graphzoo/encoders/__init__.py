@@ -1,4 +1,4 @@
-"""Encoders, one paper one file: `from graphzoo.encoders import KnowFormer`."""
+"""Encoders, one file per paper: `from graphzoo.encoders import KnowFormer`."""
 
 from __future__ import annotations
 

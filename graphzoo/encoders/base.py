@@ -49,7 +49,7 @@ class Encoder(nn.Module, ABC):
     """A module built as `Encoder(spec, **settings)` that remembers its settings.
 
     Attributes:
-        spec: Facts of the graph that it was built for.
+        spec: Sizes of the graph that it was built for.
         init_args: Every keyword argument with its value, defaults included: plain values, so that a
             checkpoint can name what it holds and rebuild it in a later version whose defaults differ.
         out_channels: D, the width of the states.

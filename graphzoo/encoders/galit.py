@@ -1,4 +1,4 @@
-"""GALiT: a transformer that meets the graph once, before training, in features denoised along its edges.
+"""GALiT: linear attention on features that are denoised along the edges once, before training.
 
 Guo, Liu, Ao, Tang, Chen, Zheng and He, "Graph-Agnostic Linear Transformers". Equation numbers are the
 paper's. The authors published neither code nor settings: where the paper is silent (non-linearity and dropout
@@ -104,7 +104,7 @@ class GALiT(DenoisedEncoder):
     is the decoder's.
 
     Args:
-        spec: Facts of the graph; `in_channels` is looked at.
+        spec: Sizes of the graph; `in_channels` is looked at.
         hidden_channels: Width D of all states.
         num_layers: Attention layers L.
         num_heads: Attention heads H, each of width D; their outputs are averaged. With

@@ -1,4 +1,4 @@
-"""GCN, GAT and GraphSAGE by PyG's layers: what the Transformers are compared with.
+"""GCN, GAT and GraphSAGE from PyG's layers: baselines for the transformers.
 
 Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018; Hamilton, Ying and Leskovec, NeurIPS 2017.
 """
@@ -108,7 +108,7 @@ class GNN(NodeEncoder):
     """A graph neural network: features [N, F] and edges -> states [N, D].
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         kind: "gcn", "gat" or "sage".
         hidden_channels: D, width of the states; with "gat" the heads' side by side.
         num_layers: Layers, each followed by ReLU and dropout.

@@ -1,4 +1,4 @@
-"""KnowFormer: kernel attention between relational message-passing nets, for knowledge-graph completion.
+"""KnowFormer: kernel attention on the states of two message-passing nets, for knowledge-graph completion.
 
 Liu, Mao, Jiang and Li, "KnowFormer: Revisiting Transformers for Knowledge Graph Reasoning", ICML 2024.
 Equation numbers are the paper's. There are no entity embeddings, so a trained encoder runs on any graph with
@@ -420,7 +420,7 @@ class KnowFormer(RelationConditioned):
     """KnowFormer encoder: B queries (head, relation, ?) on one graph -> states of every entity, [N, B, D].
 
     Args:
-        spec: Facts of the graph; `num_relations` counts forward relations.
+        spec: Sizes of the graph; `num_relations` counts forward relations.
         hidden_channels: Width D of all states; a multiple of `num_heads`.
         num_layers: Attention layers L.
         num_query_layers: Message-passing layers of each query net.

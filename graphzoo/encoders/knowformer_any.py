@@ -68,7 +68,7 @@ class KnowFormerAny(RelationConditioned):
     rounding, unless `noise_std` is above 0: noise is a function of these numbers.
 
     Args:
-        spec: Facts of the graph.
+        spec: Sizes of the graph.
         hidden_channels: Width D of all states; a multiple of `num_heads`.
         num_layers: Attention layers L.
         num_query_layers: Message-passing layers of each query net.

@@ -1,4 +1,4 @@
-"""A perceptron on each node's own features, raw or denoised along the edges: what a graph adds to it."""
+"""An MLP on each node's features, raw or denoised along the edges: a baseline without attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MLP(DenoisedEncoder):
     With `denoise` the features are GALiT's (Eq. 29): what is left of GALiT without attention.
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: D, width of every layer.
         num_layers: Layers, each followed by ReLU and dropout; the task's decoder comes on top.
         denoise: Whether features are denoised along the edges once, before training.

@@ -102,7 +102,7 @@ class NodeFormer(NodeEncoder):
     Without relational bias (`rb_order=0`) no edges are needed; the edge loss needs them for its own part.
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: Width of the states and of each head.
         num_layers: Attention layers L.
         num_heads: Attention heads H.

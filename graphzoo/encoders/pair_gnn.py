@@ -1,4 +1,4 @@
-"""GCN, GAT and GraphSAGE on the subgraphs around node pairs, plain and told which nodes are asked about."""
+"""GCN, GAT and GraphSAGE on subgraphs around node pairs, with or without marks on the pair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PairGNN(PairEncoder):
     where the data has any.
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features, 0 for none.
+        spec: Sizes of the graph; `in_channels` is the width of the features, 0 for none.
         kind: "gcn", "gat" or "sage".
         identity_aware: Whether u and v are marked in the input.
         hidden_channels: D, width of a node's state; with "gat" the heads' side by side.

@@ -1,4 +1,4 @@
-"""PENCIL: a plain Transformer over the sampled subgraph of a node pair, without node ids or made features.
+"""PENCIL: a plain transformer on the sampled subgraph of a node pair, without node ids or handmade features.
 
 Truong, Song, Loveland, Ju, Zhao, Shah and Tang, "Plain Transformers are Surprisingly Powerful Link
 Predictors", 2026.
@@ -131,7 +131,7 @@ class PENCIL(PairEncoder):
     other pairs of a batch change nothing.
 
     Args:
-        spec: Facts of the graph; `max_subgraph_nodes` is the sampler's budget, `in_channels` the width of the
+        spec: Sizes of the graph; `max_subgraph_nodes` is the sampler's budget, `in_channels` the width of the
             node features, 0 for none.
         hidden_channels: D, width of the states.
         num_layers: Layers.

@@ -1,4 +1,4 @@
-"""Node encoders as users of PyG write them: `GALiT(16, 64, 7)`, and any form of edges in a call."""
+"""Builds and calls node encoders like PyG's models: `GALiT(16, 64, 7)`, with edges in any form."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class SGFormerPyG(PyGTransformer):
     `SGFormer` is the authors' form.
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: Width of both branches, and D; with `aggregate="cat"` D is twice that.
         num_layers: Layers of all-pair attention.
         num_heads: Heads of it, each as wide as the layer; their mean is taken.
@@ -144,7 +144,7 @@ class Polynormer(PyGTransformer):
     `--trainer.strategy ddp_find_unused_parameters_true` for `local_passes`.
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: D, width of every layer.
         num_layers: Local layers.
         num_global_layers: Layers of linear global attention.

@@ -1,4 +1,4 @@
-"""SGC: features averaged over neighbours K times, once, and nothing but a linear map after it.
+"""SGC: features averaged over neighbours K times before training, then only a linear map.
 
 Wu, Zhang, de Souza, Fifty, Yu and Weinberger, "Simplifying Graph Convolutional Networks", ICML 2019.
 """
@@ -116,7 +116,7 @@ class SGC(DenoisedEncoder):
     denoising, whose loops and cache this shares (gamma = 0).
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         num_steps: K, steps of propagation, 0 to 10,000.
         hidden_channels: Width of a linear map of the propagated features; 0: the features themselves, F wide.
     """

@@ -51,7 +51,7 @@ class SGFormer(NodeEncoder):
     others than on the whole graph.
 
     Args:
-        spec: Facts of the graph; `in_channels` is the width of the features.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: Width of both branches, and D; with `aggregate="cat"` D is twice that.
         num_layers: Layers of all-pair attention.
         num_heads: Heads of it, each as wide as the layer; their mean is taken.

@@ -47,7 +47,7 @@ class LinkHeuristic(GraphPairScorer):
     tie whatever the order of summation; shortest paths of d edges score 1 / (1 + d), none 0.
 
     Args:
-        spec: Facts of the graph; `num_nodes` is used.
+        spec: Sizes of the graph; `num_nodes` is used.
         name: "cn", "aa", "ra" (common neighbours, plain or weighted), "katz", "spd" (shortest path),
             "pagerank", "ppr" (personalised PageRank).
         directed: Follow edges in their direction only; else they run both ways.

@@ -187,7 +187,7 @@ class LinkModel(TrainedModel):
 
         def tables() -> Iterator[pd.DataFrame]:
             for part in (index[part] for part in table_parts(len(index))):
-                score = place.score(part, batch_size)
+                score = place.score(part, batch_size, brings=True)
                 source, target = part.unbind(1)
                 columns = {
                     "source": source.numpy(),

@@ -23,7 +23,7 @@ from graphzoo.layers.noise import in_evaluation
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
-from graphzoo.tasks.scores import NEAR_QUERIES
+from graphzoo.tasks.scores import NEAR_QUERIES, outside_near
 from graphzoo.types import PairBatch
 
 # The split whose message graph and settings are those of `graphzoo test`.
@@ -105,22 +105,26 @@ class LinkPlace:
         return in_keys(keys, self._known_keys)
 
     @torch.no_grad()
-    def score(self, pairs: Tensor, batch_size: int | None = None) -> Tensor:
+    def score(self, pairs: Tensor, batch_size: int | None = None, *, brings: bool = False) -> Tensor:
         """Logits of pairs [M, 2] of different nodes, means over the run's directions and relabelings.
 
-        `batch_size` pairs (queries of a `QueryEncoder`) are scored at once; None chooses by memory.
+        Args:
+            pairs: Numbers of nodes.
+            batch_size: Pairs (queries of a `QueryEncoder`) that are scored at once; None chooses by memory.
+            brings: Of a model of neighbourhoods: also pairs of nodes that are far from each other have a
+                logit, each at the cost of a query. Else they have their place in an order, as in the test.
 
         Returns:
             [M], float32; NaN and infinity are a `UsageError`.
         """
         check_whole(at_least=1, batch_size=batch_size)
         with in_evaluation(self._task):
-            return self._score(pairs, batch_size)
+            return self._score(pairs, batch_size, brings)
 
-    def _score(self, pairs: Tensor, batch_size: int | None) -> Tensor:
+    def _score(self, pairs: Tensor, batch_size: int | None, brings: bool) -> Tensor:
         total = torch.zeros(pairs.shape[0], dtype=torch.float64)
         if self._task.batching == "sources":
-            parts, num_copies = self._answers(pairs, batch_size), 1 + self._data.both_directions
+            parts, num_copies = self._answers(pairs, batch_size, brings), 1 + self._data.both_directions
         else:
             self._data.eval_batch_size = batch_size or self._batch_size
             batches = self._data.scoring_batches(pairs, _SPLIT)
@@ -171,12 +175,14 @@ class LinkPlace:
         with explain_out_of_memory("encoding the whole graph", self._halves.remedy):
             return encoder.forward_with_auxiliary(prepared.x, prepared.edge_index, **prepared.precomputed)[0]
 
-    def _answers(self, pairs: Tensor, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    def _answers(
+        self, pairs: Tensor, batch_size: int | None, brings: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Places of pairs and their logits, every distinct source once."""
         for u, v in [pairs.t(), pairs.t().flip(0)][: 1 + self._data.both_directions]:
-            yield from self._answers_from(u, v, batch_size or self._batch_size)
+            yield from self._answers_from(u, v, batch_size or self._batch_size, brings)
 
-    def _answers_from(self, u: Tensor, v: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
+    def _answers_from(self, u: Tensor, v: Tensor, size: int, brings: bool) -> list[tuple[Tensor, Tensor]]:
         encoder, device = self._task.encoder, self._task.device
         assert isinstance(encoder, QueryEncoder)
         sampler = self._data.neighbourhoods(_SPLIT)
@@ -190,7 +196,11 @@ class LinkPlace:
             index = order[first_of[start] : first_of[stop]]
             node, place = v[index].to(device), (row[index] - start).to(device)
             if sampler is not None:
-                return index, self._task.score_near(sampler, head)[place, node]
+                logits = self._task.score_near(sampler, head)[place, node]
+                if brings:
+                    far = outside_near(sampler, head, torch.zeros_like(head))[place, node]
+                    logits[far] = self._task.score_far(sampler, head[place[far]], node[far])
+                return index, logits
             states = encoder(graph, head, torch.zeros_like(head))
             return index, self._task.decode(states[node, place][:, None]).squeeze(0)
 

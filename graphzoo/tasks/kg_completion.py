@@ -21,7 +21,14 @@ from graphzoo.sampling import FactRemover, NeighbourhoodSampler, edges_of_fact, 
 from graphzoo.system.memory import Halves
 from graphzoo.tasks.base import FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.reversed_queries import ReversedQueries
-from graphzoo.tasks.scores import MARGIN, NEAR_QUERIES, mean_of_draws, score_near
+from graphzoo.tasks.scores import (
+    MARGIN,
+    NEAR_QUERIES,
+    mean_of_draws,
+    outside_near,
+    score_far,
+    score_near,
+)
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, TripleBatch
 
 if TYPE_CHECKING:
@@ -538,30 +545,20 @@ class KGCompletion(Task):
         """
         if (sampler := self._sampler(graph)) is None:
             return None
-        found = torch.ones(head.numel(), graph.num_nodes, dtype=torch.bool, device=head.device)
-        for start in range(0, head.numel(), NEAR_QUERIES):
-            part = slice(start, start + NEAR_QUERIES)
-            near, _ = sampler(head[part], relation[part])
-            found[part].scatter_(1, near.nodes.to(head.device), False)
-        return found
+        return outside_near(sampler, head, relation)
 
     @torch.no_grad()
     def score_far(self, graph: RelationalGraph, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Logits of entities outside their query's neighbourhood, [P], for `head`, `relation`, `tail` [P].
 
-        Each is brought into a neighbourhood of its own, for the farthest entity there. So its score depends
-        on nobody else that is asked about, and costs as much as a query.
+        Each has a neighbourhood of its own, see `graphzoo.tasks.scores.score_far`.
         """
         sampler = self._sampler(graph)
         assert sampler is not None
 
         def score(start: int, stop: int) -> Tensor:
             part = slice(start, stop)
-            near, _ = sampler(head[part], relation[part], hides="none", outside="bring", target=tail[part])
-            near = near.to(head.device)
-            logits = self._drawn_logits(near, near.find(head[part]), relation[part]).float()
-            place: Tensor = near.find(tail[part])
-            return logits.gather(1, place[:, None]).squeeze(1)
+            return score_far(sampler, head[part], relation[part], tail[part], self._drawn_logits)
 
         scores = self._halves(
             score, head.numel(), max(1, min(NEAR_QUERIES, self._most_at_once(graph, sampler)))

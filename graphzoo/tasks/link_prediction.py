@@ -24,7 +24,7 @@ from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
 from graphzoo.tasks.features import check_features_of
 from graphzoo.tasks.prepared_graph import PreparedGraph
-from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_near
+from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_far, score_near
 from graphzoo.types import GraphSpec, PairBatch
 
 if TYPE_CHECKING:
@@ -418,16 +418,24 @@ class LinkPrediction(Task):
 
     def score_near(self, sampler: NeighbourhoodSampler, head: Tensor) -> Tensor:
         """Logits of all nodes as partners of each head, [B, N]; see `graphzoo.tasks.scores.score_near`."""
+        return score_near(sampler, head, torch.zeros_like(head), self._near_logits)
+
+    def score_far(self, sampler: NeighbourhoodSampler, head: Tensor, node: Tensor) -> Tensor:
+        """Logits of pairs `head`, `node` [P] that are not near; see `graphzoo.tasks.scores.score_far`."""
+        parts = [
+            score_far(sampler, u, torch.zeros_like(u), v, self._near_logits)
+            for u, v in zip(*(torch.split(nodes, NEAR_QUERIES) for nodes in (head, node)), strict=True)
+        ]
+        return torch.cat([torch.empty(0, device=head.device), *parts])
+
+    def _near_logits(self, graph: QueryGraph, place: Tensor, relation: Tensor) -> Tensor:
         encoder = self.encoder
         assert isinstance(encoder, QueryEncoder)
 
-        def logits(graph: QueryGraph, place: Tensor, relation: Tensor) -> Tensor:
-            def score(seed: int) -> Tensor:
-                return self.decode(encoder(graph, place, relation, noise_seed=seed))
+        def score(seed: int) -> Tensor:
+            return self.decode(encoder(graph, place, relation, noise_seed=seed))
 
-            return mean_of_draws(score, self.num_draws)
-
-        return score_near(sampler, head, torch.zeros_like(head), logits)
+        return mean_of_draws(score, self.num_draws)
 
     def _prepare(self, encoder: NodeEncoder, split: str) -> PreparedGraph:
         x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)

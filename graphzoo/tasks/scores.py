@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -50,3 +51,31 @@ def score_near(
     # floats hold whole numbers exactly up to 2^24, so that levels stay apart
     scores = (inside.amin(1, keepdim=True).floor() - margin).clamp(max=_UNLIKELY) - levels
     return scores.scatter_(1, graph.nodes, inside)
+
+
+def outside_near(sampler: NeighbourhoodSampler, head: Tensor, relation: Tensor) -> Tensor:
+    """Which nodes lie outside the neighbourhood of each query `head`, `relation` [B]: [B, N], bool."""
+    found = torch.ones(head.numel(), sampler.num_entities, dtype=torch.bool, device=head.device)
+    for start in range(0, head.numel(), NEAR_QUERIES):
+        part = slice(start, start + NEAR_QUERIES)
+        near, _ = sampler(head[part], relation[part])
+        found[part].scatter_(1, near.nodes.to(head.device), False)
+    return found
+
+
+def score_far(
+    sampler: NeighbourhoodSampler,
+    head: Tensor,
+    relation: Tensor,
+    tail: Tensor,
+    logits: Callable[[QueryGraph, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Logits [P] of nodes outside their query's neighbourhood; `head`, `relation` and `tail` are [P].
+
+    Each is brought into a neighbourhood of its own, for the farthest node there. So its score depends on
+    nobody else that is asked about, and costs as much as a query. `logits` as of `score_near`.
+    """
+    near, _ = sampler(head, relation, hides="none", outside="bring", target=tail)
+    near = near.to(head.device)
+    place: Tensor = near.find(tail)
+    return logits(near, near.find(head), relation).float().gather(1, place[:, None]).squeeze(1)

@@ -155,6 +155,41 @@ def test_it_learns_and_a_loaded_model_scores_as_it_did():
     assert LinkPlace(task, datamodule.graph, datamodule.transform, settings).score(pairs).isfinite().all()
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_pairs_that_are_far_apart_have_logits_of_their_own(both):
+    datamodule = data(neighbourhood=6, both_directions=both)
+    task = build("knowformer", datamodule).eval()
+    graph = datamodule.graph
+    place = LinkPlace(task, graph, datamodule.transform, task.describe_data(datamodule)["data"]["settings"])
+    pairs = torch.combinations(torch.arange(graph.num_nodes), 2)[::7]
+    sampler = datamodule.neighbourhoods("test")
+
+    def logit(u, v):
+        near, _ = sampler(u, torch.zeros_like(u))
+        is_far = not bool((near.nodes == v).any())
+        if is_far:
+            near, _ = sampler(u, torch.zeros_like(u), hides="none", outside="bring", target=v)
+        states = task.encoder(near, near.find(u), torch.zeros_like(u), noise_seed=0)
+        return task.decode(states)[0, near.find(v)[0]], is_far
+
+    with torch.no_grad():
+        there = [logit(*pair.split(1)) for pair in pairs]
+        back = [logit(*pair.flip(0).split(1)) for pair in pairs]
+    expected = torch.stack([value for value, _ in there])
+    if both:
+        expected = (expected + torch.stack([value for value, _ in back])) / 2
+    far = torch.tensor([a or (both and b) for (_, a), (_, b) in zip(there, back, strict=True)])
+    assert 10 < int(far.sum()) < len(far)
+    scores = place.score(pairs, brings=True)
+    torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(place.score(pairs, 1, brings=True), scores, atol=1e-5, rtol=1e-5)
+    alone = torch.cat([place.score(pair[None], brings=True) for pair in pairs[far][:5]])
+    torch.testing.assert_close(alone, scores[far][:5], atol=1e-5, rtol=1e-5)
+    order = place.score(pairs)  # as in the test
+    torch.testing.assert_close(order[~far], scores[~far])
+    assert (order[far] < -9).all()
+
+
 def test_other_settings_than_the_checkpoint_has_are_refused():
     datamodule = data(neighbourhood=12)
     task = build("knowformer", datamodule)
