@@ -9,7 +9,7 @@ from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import KINDS, Preset, find_preset, first_score, list_presets
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.cli.options import Parser
-from graphzoo.errors import UsageError, suggestion
+from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.shown import say
 
 _ORDER = ("model", "data", "recipe", "trainer", "logger", "search", "ablation")
@@ -58,8 +58,14 @@ def _rows(kind: str, recipes: list[Preset]) -> list[dict[str, str]]:
         {"name": preset.name, **preset.header} | ({"best": best[preset.name]} if preset.name in best else {})
         for preset in (recipes if kind == "recipe" else list_presets(kind))
     ]
-    plugins = encoder_plugins().items() if kind == "model" else ()
-    return rows + [{"name": name, "title": f"plug-in {entry.value}"} for name, entry in plugins]
+    taken = {normalise(row["name"]) for row in rows}
+    for name, entry in encoder_plugins().items() if kind == "model" else ():
+        path = entry.value.replace(":", ".")
+        hidden = (
+            f"; the preset has its name, so give --model.encoder {path}" if normalise(name) in taken else ""
+        )
+        rows.append({"name": name, "title": f"plug-in {path}{hidden}"})
+    return rows
 
 
 def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:

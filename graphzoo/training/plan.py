@@ -18,7 +18,7 @@ from graphzoo.catalog.classes import encoder_plugins, find_plugin
 from graphzoo.catalog.presets import Preset, find_preset, list_presets, read_header, recipe_for_cpu
 from graphzoo.catalog.tasks import TASKS, TaskInfo, check_task, model_names
 from graphzoo.catalog.weights import WEIGHTS
-from graphzoo.errors import UsageError, check_choice, suggestion
+from graphzoo.errors import UsageError, check_choice, normalise, suggestion
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import is_child, several_processes
 from graphzoo.runs.lock import RunLock
@@ -234,7 +234,7 @@ def find_data(value: str) -> Preset:
 def _model(value: str | None) -> Preset | str | None:
     if value is None or passes_through("model", value):
         return value
-    is_preset = any(preset.name == value for preset in list_presets("model"))
+    is_preset = any(normalise(preset.name) == normalise(value) for preset in list_presets("model"))
     if not is_preset and (plugin := find_plugin(value)):
         return "plugin:" + plugin.name
     try:

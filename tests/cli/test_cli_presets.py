@@ -212,6 +212,24 @@ def test_plugin_encoders_are_found_by_name(monkeypatch):
     assert is_trusted("helpers.own.OwnEncoder")
 
 
+@pytest.mark.parametrize("typed", ["gcn", "GCN"])
+def test_a_preset_goes_before_a_plugin_of_its_name(typed, monkeypatch, capsys):
+    from importlib.metadata import EntryPoint
+
+    from graphzoo.catalog import classes as registry
+    from graphzoo.cli.lists import list_main
+
+    entry = EntryPoint("gcn", "helpers.own:OwnEncoder", registry.ENCODER_GROUP)
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [entry] if group == registry.ENCODER_GROUP else []
+    )
+    plan = make_plan("fit", ["--model", typed, "--data", "cora"])
+    assert plan.model == "gcn" and not any("OwnEncoder" in argument for argument in plan.arguments)
+    assert list_main(["model"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "plug-in" in line]
+    assert len(lines) == 1 and lines[0].endswith("so give --model.encoder helpers.own.OwnEncoder")
+
+
 def test_only_registered_and_imported_classes_are_trusted():
     assert is_trusted("graphzoo.encoders.KnowFormer")
     assert is_trusted("lightning.pytorch.callbacks.EarlyStopping")
