@@ -261,7 +261,7 @@ class GraphzooCLI(LightningCLI):
         if self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self._lock()
-        if not self.plan.resume:
+        if self._guard is None:  # else when it has compared the data
             self._write()
         if not self.plan.quiet:
             used = ", ".join(self.plan.used) or "your configuration"
@@ -321,6 +321,10 @@ class GraphzooCLI(LightningCLI):
         if self._wrote or self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self._wrote = True
+        if self._guard is not None and self._guard.is_other_data and not self.state.resumed:
+            self.state.resumed = f"on other data after epoch {resume.finished_epochs(self.checkpoint or {})}"
+            first, _, rest = self._config_text.partition("\n")
+            self._config_text = f"{first}\n# resumed: {self.state.resumed}\n{rest}"
         self.state.wrote = write_config(self.run_dir, self._config_text)
         for logger in self.trainer.loggers:
             logger.log_hyperparams({**self.state.names, "config": without_folders(self._plain)})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -25,6 +26,8 @@ from graphzoo.runs.results_file import shaping_callbacks
 from graphzoo.system.paths import typed
 from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
+
+log = logging.getLogger(__name__)
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
@@ -189,12 +192,16 @@ def _told(differing: dict[str, tuple[Any, Any]]) -> list[str]:
 class ResumeGuard(Callback):
     """Refuses to resume with other data than the checkpoint's, and applies settings changed on purpose.
 
-    The checkpoint's `data` have a `fingerprint`, and a `split` where there is one; {} accepts any. Of what
-    was `changed`, see `differences`, the old `lr` and `weight_decay` lie in the restored optimiser.
+    The checkpoint's `data` have a `fingerprint`, and a `split` where there is one. With `override`, others
+    are warned of and noted as `is_other_data`. Of what was `changed`, see `differences`, the old `lr` and
+    `weight_decay` lie in the restored optimiser.
     """
 
-    def __init__(self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]]) -> None:
-        self.data, self.changed = data, changed
+    def __init__(
+        self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]], *, override: bool = False
+    ) -> None:
+        self.data, self.changed, self.override = data, changed, override
+        self.is_other_data = False
         # of the task's optimiser, or of one of the user's own
         old_lr, lr = changed.get("--optimizer.lr") or changed.get("--model.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
@@ -221,23 +228,31 @@ class ResumeGuard(Callback):
         differs = bool(here and there) and here["fingerprint"] != there["fingerprint"]
         # first, as the fingerprint of links and triples depends on their split
         if differs and (words := _split_words(datamodule, here, there)):
-            self._refuse_split(here, " ".join(words))
+            return self._refuse_split(here, " ".join(words))
         given, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and given is not None and given != trained:
-            raise UsageError(
+            self._refuse(
                 f"the data differ from those the checkpoint was trained on (fingerprint {given[:12]}, there "
-                f"{trained[:12]})\nGive the same files, or add --override"
+                f"{trained[:12]})",
+                "the same files",
             )
-        if differs:
+        elif differs:
             self._refuse_split(here, "the files that it was trained on")
 
-    def _refuse_split(self, here: dict[str, Any], remedy: str) -> NoReturn:
+    def _refuse_split(self, here: dict[str, Any], remedy: str) -> None:
         there = self.data["split"]
-        raise UsageError(
+        self._refuse(
             f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
-            f"{there['name']} {there['index']}): what it tests may be trained on already\n"
-            f"Give {remedy}, or add --override"
+            f"{there['name']} {there['index']})",
+            remedy,
         )
+
+    def _refuse(self, what: str, remedy: str) -> None:
+        what += ": what is validated and tested may be trained on already"
+        if not self.override:
+            raise UsageError(f"{what}\nGive {remedy}, or add --override")
+        self.is_other_data = True
+        log.warning(what)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for optimizer in trainer.optimizers:
@@ -278,8 +293,8 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
         return checkpoint, None
     check_resumable(checkpoint, path)
     check_resume(differing, path, override=plan.override)
-    data = {} if plan.override else checkpoint.get("graphzoo", {}).get("data", {})
-    return checkpoint, ResumeGuard(data, differing)
+    data = checkpoint.get("graphzoo", {}).get("data", {})
+    return checkpoint, ResumeGuard(data, differing, override=plan.override)
 
 
 def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:

@@ -162,6 +162,26 @@ def test_other_data_stop_a_resume(trained, cli, tiny_kg):
     assert result.status == 2 and "fingerprint" in result.err
 
 
+@pytest.mark.fault("a run is resumed on other data with --override", "a warning, and the run is marked")
+@pytest.mark.parametrize("folder", ["run", "new"])
+def test_other_data_are_told_and_noted_where_they_are_wanted(folder, trained, cli, tiny_kg, results, caplog):
+    shutil.copytree(trained, "run")
+    shutil.copytree(tiny_kg, "other")
+    lines = Path("other/train.txt").read_text().splitlines()
+    Path("other/train.txt").write_text("\n".join([*lines[1:], "entity3\tnext\tentity9"]) + "\n")
+    more = ["--ckpt_path", "run", "--run_dir", folder, "--trainer.max_epochs=3", "--override"]
+    same = cli("fit", *more, "--run_dir=same")
+    assert same.status == 0 and "may be trained on already" not in caplog.text
+    assert results("same")["resumed"] is None
+    result = cli("fit", *more, "--data.path=other")
+    assert result.status == 0, result.err
+    assert caplog.text.count("what is validated and tested may be trained on already") == 1
+    told = "on other data after epoch 2"
+    assert results(folder)["resumed"] == told
+    assert f"# resumed: {told}\n" in Path(folder, "config.yaml").read_text()
+    assert cli("fit", folder, "--trainer.max_epochs=4").status == 0 and results(folder)["resumed"] == told
+
+
 def test_a_test_needs_no_model_and_no_data(trained, cli):
     """Trap: LightningCLI asks for --model although the checkpoint knows it."""
     assert cli("test", "--ckpt_path", trained).status == 0
