@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,31 @@ from graphzoo.errors import UsageError
 from graphzoo.system.files import write_atomically
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
+
+# Beyond these, features are taken for measurements, each on a scale of its own, not for words.
+_FILLED, _UNITS = 0.25, 10.0
+
+
+def check_scaling(normalize: bool, standardize: bool | None) -> None:
+    """Refuse features that are to be both divided by their rows' sums and standardised."""
+    if normalize and standardize:
+        raise UsageError("features are either normalised or standardised: leave one of the options out")
+
+
+def standardizes(x: Tensor, *, asked: bool | None, normalize: bool, is_own: bool) -> bool:
+    """Whether features [N, F] are standardised: as `asked`, else own ones that look like measurements."""
+    if asked is not None or normalize or not is_own:
+        return bool(asked)
+    if x.layout is torch.sparse_csr or not x.numel() or bool(((x == 0) | (x == 1)).all()):
+        return False
+    return float((x != 0).float().mean()) > _FILLED or float(x.abs().max()) > _UNITS
+
+
+def in_words(transform: FeatureTransform | None, asked: bool | None) -> str:
+    """What was done to features without being asked for; empty for nothing."""
+    if asked is not None or transform is None or transform.mean is None:
+        return ""
+    return "standardised, as they are measurements; --data.standardize_features false leaves them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +131,19 @@ class FeatureTransform:
         if x.layout is torch.sparse_csr:
             return x.to_sparse().index_select(1, columns).coalesce().to_sparse_csr()
         return x.index_select(1, columns)
+
+    def as_trained(self, described: Mapping[str, Any]) -> FeatureTransform:
+        """This one with the means and deviations that a checkpoint describes; itself where nothing differs.
+
+        Itself, too, where the other one is of another kind: that is refused with all else that does not fit.
+        """
+        here = self.describe()
+        if here.keys() != described.keys() or here["in_channels"] != described["in_channels"]:
+            return self
+        if "mean" not in here or {**here, "mean": described["mean"], "scale": described["scale"]} == here:
+            return self
+        trained = FeatureTransform.load({**described, "reduce_channels": None}, None)
+        return replace(self, mean=trained.mean, scale=trained.scale)
 
     def describe(self) -> dict[str, Any]:
         """Plain values for a checkpoint; the projection itself lies beside the run's graph."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded
 from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
-from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datamodules.features import FeatureTransform, check_scaling, in_words, standardizes
 from graphzoo.datamodules.link_batches import (
     EvaluationPairs,
     PairSampler,
@@ -79,6 +80,8 @@ class LinkDataModule(GraphDataModule):
             large a share of a shared pool; None: on all.
         use_features: Whether the encoder sees node features.
         normalize_features: Divide each node's features by the sum of their absolute values.
+        standardize_features: Subtract the mean of each feature and divide by its standard deviation over all
+            nodes. None: of own graphs whose features are measurements, as for `NodeDataModule`.
         depth: k, hops of the subgraph around a pair (encoders of pairs only, like the next four).
         num_neighbors: n, most neighbours followed from a node in a hop.
         max_nodes: Most nodes of a subgraph; None: the most that depth and num_neighbors allow. It fixes the
@@ -119,6 +122,7 @@ class LinkDataModule(GraphDataModule):
         max_valid_pairs: int | None = None,
         use_features: bool = True,
         normalize_features: bool = False,
+        standardize_features: bool | None = None,
         depth: int = 2,
         num_neighbors: int = 20,
         max_nodes: int | None = None,
@@ -145,7 +149,9 @@ class LinkDataModule(GraphDataModule):
         self.protocol, self.split_index, self.directed = protocol, split_index, directed
         self.num_negatives, self.structured_negatives = num_negatives, structured_negatives
         self.max_valid_pairs = max_valid_pairs
+        check_scaling(normalize_features, standardize_features)
         self.use_features, self.normalize_features = use_features, normalize_features
+        self.standardize_features = standardize_features
         self.depth, self.num_neighbors, self.max_nodes = depth, num_neighbors, max_nodes
         self.num_relabelings, self.both_directions = num_relabelings, both_directions
         self.batching: Batching = "pairs"
@@ -154,6 +160,7 @@ class LinkDataModule(GraphDataModule):
         self._given: LinkGraph | None = None
         self._is_drawn = False  # whether the split of the given links is ours
         self._transform: FeatureTransform | None = None
+        self._own_transform: FeatureTransform | None = None  # fitted to this graph, not taken from a model
         self._x: Tensor | None = None
         self._edges: dict[bool, Tensor] = {}
         self._samplers: dict[bool, PairSubgraphSampler] = {}
@@ -205,19 +212,40 @@ class LinkDataModule(GraphDataModule):
         return module
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graph; `stage` does not matter, and a second call does nothing."""
+        """Load the graph, once.
+
+        A fit begins with the features as this graph has them; the task then takes those of its weights.
+        """
         if self._graph is None:
             graph = self._load(self._fetches)
             if self.use_features and graph.x is not None:
-                self._transform = FeatureTransform.fit(
+                asked, normalize = self.standardize_features, self.normalize_features
+                is_own = not self.is_named
+                transform = FeatureTransform.fit(
                     graph.x,
-                    normalize=self.normalize_features,
+                    normalize=normalize,
                     reduce_channels=None,
                     names=graph.feature_names,
+                    standardize=standardizes(graph.x, asked=asked, normalize=normalize, is_own=is_own),
                 )
-                self._x = self._transform(graph.x)
+                self._transform = self._own_transform = transform
+                self._x = transform(graph.x)
             self._graph = graph
+        elif stage == "fit" and self._own_transform is not None:
+            self._take(self._own_transform)
         self._check_processes()
+
+    def take_features(self, described: Mapping[str, Any] | None) -> None:
+        """Treat the features as those that a checkpoint was trained on: with their means and deviations.
+
+        `described` is what `FeatureTransform.describe` said of them; where it does not fit, nothing changes.
+        """
+        if described is not None and self._transform is not None:
+            self._take(self._transform.as_trained(described))
+
+    def _take(self, transform: FeatureTransform) -> None:
+        if transform is not self._transform:
+            self._transform, self._x = transform, transform(loaded(self.graph.x))
 
     def _load(self, download: bool | None) -> LinkGraph:
         if self._graph is not None or self._given is not None:
@@ -262,6 +290,12 @@ class LinkDataModule(GraphDataModule):
     def transform(self) -> FeatureTransform | None:
         """What is done to the raw features; None when there are none or they are not used."""
         return self._transform
+
+    @property
+    def features_in_words(self) -> str:
+        """What was done to them without being asked for; empty for nothing."""
+        reads = self.batching != "sources"  # encoders of queries read none
+        return in_words(self._transform, self.standardize_features) if reads else ""
 
     @property
     def subgraph_budget(self) -> int:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, loaded
 from graphzoo.datamodules.batches import rank_and_world_size
-from graphzoo.datamodules.features import FeatureTransform
+from graphzoo.datamodules.features import FeatureTransform, check_scaling, in_words, standardizes
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphBatch, WholeGraphSampler
 from graphzoo.datasets import (
     NodeGraph,
@@ -36,8 +36,6 @@ from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
-# Beyond these, features are taken for measurements, each on a scale of its own, not for words.
-_FILLED, _UNITS = 0.25, 10.0
 # Parts of splits whose missing classes were told of in this process, which loads its data several times.
 _told: set[tuple[str, str, str]] = set()
 
@@ -111,8 +109,7 @@ class NodeDataModule(GraphDataModule):
                 "partition='train' says what is cut into parts, and without batch_size nothing is\n"
                 "Add --data.batch_size N, or leave out --data.partition"
             )
-        if normalize_features and standardize_features:
-            raise UsageError("features are either normalised or standardised: leave one of the options out")
+        check_scaling(normalize_features, standardize_features)
         self.split_name, self.split_index = split, split_index
         self.partition = partition
         self.num_neighbors, self.neighbor_metric = num_neighbors, neighbor_metric
@@ -180,7 +177,12 @@ class NodeDataModule(GraphDataModule):
             normalize=self.normalize_features,
             reduce_channels=self.reduce_channels,
             names=raw.feature_names,
-            standardize=self._standardizes(raw.x),
+            standardize=standardizes(
+                raw.x,
+                asked=self.standardize_features,
+                normalize=self.normalize_features,
+                is_own=not self.is_named,
+            ),
         )
         self._raw = raw
         self._graph = self.transformed(raw)
@@ -190,13 +192,8 @@ class NodeDataModule(GraphDataModule):
 
         `described` is what `FeatureTransform.describe` said of them; where it does not fit, nothing changes.
         """
-        here = self.transform.describe()
-        if here.keys() != described.keys() or here["in_channels"] != described["in_channels"]:
-            return  # refused with everything else that does not fit
-        if "mean" not in here or {**here, "mean": described["mean"], "scale": described["scale"]} == here:
-            return
-        trained = FeatureTransform.load({**described, "reduce_channels": None}, None)
-        self._take(dataclasses.replace(self.transform, mean=trained.mean, scale=trained.scale))
+        if (trained := self.transform.as_trained(described)) is not self.transform:
+            self._take(trained)
 
     def _take(self, transform: FeatureTransform) -> None:
         self._transform = transform
@@ -220,13 +217,6 @@ class NodeDataModule(GraphDataModule):
                     f"{graph.class_names[int(absent[0])]!r}{more}; choose other shares (--data.split "
                     "random-60-20-20) or label more nodes"
                 )
-
-    def _standardizes(self, x: Tensor) -> bool:
-        if self.standardize_features is not None or self.normalize_features or self.is_named:
-            return bool(self.standardize_features)
-        if x.layout is torch.sparse_csr or not x.numel() or bool(((x == 0) | (x == 1)).all()):
-            return False
-        return float((x != 0).float().mean()) > _FILLED or float(x.abs().max()) > _UNITS
 
     def _load(self, download: bool | None) -> NodeGraph:
         if self._raw is not None:
@@ -269,9 +259,7 @@ class NodeDataModule(GraphDataModule):
     @property
     def features_in_words(self) -> str:
         """What was done to them without being asked for; empty for nothing."""
-        if self.standardize_features is not None or self.transform.mean is None:
-            return ""
-        return "standardised, as they are measurements; --data.standardize_features false leaves them"
+        return in_words(self.transform, self.standardize_features)
 
     @property
     def spec(self) -> GraphSpec:

@@ -181,7 +181,7 @@ class Task(LightningModule):
         return logits
 
     def setup(self, stage: str) -> None:
-        """Evaluate a checkpoint with its averaged weights.
+        """Evaluate a checkpoint with its averaged weights, and with features treated as in its training.
 
         After a fit Lightning's `WeightAveraging` would put the weights of the last step in their place, and
         the test would have other weights than the validation that chose the checkpoint.
@@ -190,6 +190,8 @@ class Task(LightningModule):
         self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
         if stage == "fit" or self._trainer is None:
             return
+        if self._loaded_data and self._has_data():
+            self._take_features(self._loaded_data)
         for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, WeightAveraging):
                 callback._average_model = None  # the next fit makes another
@@ -240,9 +242,15 @@ class Task(LightningModule):
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
         """Refuse exported weights of this description where a checkpoint would be refused.
 
-        A fit, too: what it validates and tests by could be among what the weights were trained on.
+        A fit, too: what it validates and tests by could be among what the weights were trained on. Features
+        are treated as those of the weights.
         """
+        self._take_features(described)
         self.check_data(dict(described), self._datamodule())
+
+    def _take_features(self, described: Mapping[str, Any]) -> None:
+        if (take := getattr(self._datamodule(), "take_features", None)) is not None:
+            take(described["features"])
 
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, to count them.
@@ -385,6 +393,7 @@ class Task(LightningModule):
         self.__dict__["_earlier"] = _earlier(described)
         if self._has_data():
             self._check_loaded()  # before weights are found to have other shapes
+            self._take_features(self._loaded_data)
             forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
                 check_callback_states(self.trainer, checkpoint)

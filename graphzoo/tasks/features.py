@@ -26,6 +26,21 @@ def check_features_of(trained: Mapping[str, Any], datamodule: Any) -> None:
             f"the model was trained with {wanted:,}\n"
             "Give a graph with the same features, in the same order"
         )
+    if here is not None and (here.mean is not None) != ("mean" in before):
+        given = "mean" in before
+        raise UsageError(
+            f"the model was trained {'with' if given else 'without'} standardised features, here it is "
+            f"the other way round\nGive --data.standardize_features {given}"
+        )
+
+
+def scaling_options(features: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the data by which features are scaled as in training; one kind rules the other out."""
+    normalizes, standardizes = features["normalize"], "mean" in features
+    return {
+        "normalize_features": normalizes,
+        "standardize_features": None if normalizes else standardizes,
+    }
 
 
 def listed(names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks.base import FEW_PAIRS, FEW_QUERIES, SMALLER, Task
-from graphzoo.tasks.features import check_features_of
+from graphzoo.tasks.features import check_features_of, scaling_options
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws, score_far, score_near
 from graphzoo.types import GraphSpec, PairBatch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # settings of a sampler that weights need as in their training
-_FIXED = ("use_features", "normalize_features", "depth", "num_neighbors", "max_nodes")
+_FIXED = ("use_features", "depth", "num_neighbors", "max_nodes")
 _NEAR = ("neighbourhood", "eval_neighbourhood")
 
 
@@ -498,12 +498,14 @@ class LinkPrediction(Task):
         there = described["data"]["settings"]
         names = [*_FIXED, *_NEAR, *(() if is_fit else ("num_relabelings", "both_directions"))]
         options = [{name: there[name]} for name in names if name in there]  # older checkpoints lack some
+        if (features := described["features"]) is not None:
+            options.append(scaling_options(features))
         return options + ([{"directed": True}] if is_own and there["is_directed"] else [])
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other settings of the sampler, too."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
-        fixed: tuple[str, ...] = _FIXED
+        fixed: tuple[str, ...] = (*_FIXED, "normalize_features")
         if "neighbourhood" in before:  # older checkpoints have none
             fixed += _NEAR if now["eval_neighbourhood"] is None else _NEAR[:1]
         for option in fixed:

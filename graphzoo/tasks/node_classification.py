@@ -19,7 +19,7 @@ from graphzoo.metrics import Accuracy, RocAuc
 from graphzoo.sampling import hash_numbers
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.base import SMALLER, Task
-from graphzoo.tasks.features import check_features_of, listed
+from graphzoo.tasks.features import check_features_of, listed, scaling_options
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec, NodeBatch
 
@@ -162,8 +162,6 @@ class NodeClassification(Task):
     def setup(self, stage: str) -> None:
         """Make the metrics once the data are known, and refuse one that does not suit them."""
         super().setup(stage)
-        if stage != "fit" and self._loaded_data:
-            self._take_features(self._loaded_data)
         graph = self._datamodule().graph
         if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
             raise UsageError(
@@ -306,33 +304,13 @@ class NodeClassification(Task):
     def on_test_epoch_end(self) -> None:
         self._report("test")
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Features are treated as those of the training, of another graph, too."""
-        super().on_load_checkpoint(checkpoint)
-        if self._has_data():
-            self._take_features(self._loaded_data)
-
-    def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Features are treated as those that the weights were trained on."""
-        self._take_features(described)
-        super().check_start(described, name)
-
-    def _take_features(self, described: Mapping[str, Any]) -> None:
-        if (take := getattr(self._datamodule(), "take_features", None)) is not None:
-            take(described["features"])
-
     @classmethod
     def data_options(
         cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
     ) -> list[dict[str, Any]]:
         """The treatment of features; one kind rules the other out."""
         features = described["features"]
-        normalizes, standardizes = features["normalize"], "mean" in features
-        scale = {
-            "normalize_features": normalizes,
-            "standardize_features": None if normalizes else standardizes,
-        }
-        return [scale, {"reduce_channels": features["reduce_channels"]}]
+        return [scaling_options(features), {"reduce_channels": features["reduce_channels"]}]
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other features and classes, too; another graph is evaluated as it is."""
@@ -344,12 +322,6 @@ class NodeClassification(Task):
                     f"Give --data.{option} {before[key]}"
                 )
         check_features_of(trained, datamodule)
-        if ("mean" in features) != ("mean" in before):
-            given = "mean" in before
-            raise UsageError(
-                f"the model was trained {'with' if given else 'without'} standardised features, here it is "
-                f"the other way round\nGive --data.standardize_features {given}"
-            )
         if before["reduce_channels"] is not None and not _is_graph_of(trained["data"], datamodule):
             raise UsageError(
                 f"the model was trained on features reduced to {before['reduce_channels']} by a projection "

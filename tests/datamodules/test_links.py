@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from helpers.link_files import write_links
 from helpers.link_graphs import make_link_graph
 
@@ -38,3 +39,39 @@ def test_an_index_of_links_in_memory_is_taken_where_it_draws_something():
     assert LinkDataModule(edge_index=make_link_graph()).num_splits == 1
     with pytest.raises(UsageError, match="communities has one split, 0: there is no split_index 2"):
         LinkDataModule(edge_index=make_link_graph(), split_index=2)
+
+
+def test_own_measurements_are_standardised_and_those_of_a_model_as_in_its_training(tmp_path):
+    """`age` in years beside zeros and ones would be all that an encoder sees."""
+    draw = np.random.default_rng(0)
+    (tmp_path / "edges.csv").write_text(
+        "".join(f"{u},{(u + k) % 40}\n" for u in range(40) for k in (1, 2, 7))
+    )
+    rows = [f"{u},{draw.integers(20, 60)},{u % 2}" for u in range(40)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,age,member", *rows]) + "\n")
+
+    def make(**settings):
+        module = LinkDataModule(path=str(tmp_path), **settings)
+        module.setup()
+        return module
+
+    own = make()
+    assert own.features_in_words.startswith("standardised")
+    torch.testing.assert_close(own.x.std(0, correction=0), torch.ones(2))
+    own.batching = "sources"
+    assert own.features_in_words == "", "encoders of queries read none"
+    left = make(standardize_features=False)
+    assert torch.equal(left.x, left.graph.x) and left.features_in_words == ""
+    assert make(normalize_features=True).transform.mean is None
+    assert make(use_features=False).x is None
+    assert len({module.fingerprint for module in (own, left)}) == 2
+    with pytest.raises(UsageError, match="either normalised or standardised"):
+        make(normalize_features=True, standardize_features=True)
+
+    described = {**own.transform.describe(), "mean": [0.0, 0.0], "scale": [10.0, 1.0]}
+    own.take_features(described)
+    torch.testing.assert_close(own.x, own.graph.x / torch.tensor([10.0, 1.0]))
+    left.take_features(described)
+    assert torch.equal(left.x, left.graph.x), "of another kind: that is refused elsewhere"
+    own.setup("fit")
+    torch.testing.assert_close(own.x.mean(0), torch.zeros(2), atol=1e-6, rtol=0)

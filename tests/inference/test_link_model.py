@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers.link_graphs import NODES, make_link_graph
 from helpers.link_runs import link_data, train_links
+from helpers.link_tasks import fit
 from torch_geometric.data import Data
 
 import graphzoo
@@ -691,3 +692,30 @@ def test_all_links_of_a_data_object_of_pyg_pass_messages(model):
     assert torch.equal(place.graph.x, data.x) and place.graph.num_nodes == data.num_nodes
     with pytest.raises(UsageError, match="data= is a dict, from which no graph is read here"):
         model.score(pairs, data={"edge_index": data.edge_index})
+
+
+def test_features_of_another_graph_are_scaled_as_in_training(tmp_path):
+    graph = make_link_graph()
+    x = graph.x * 100 + 5
+    first = dataclasses.replace(graph, x=x, fingerprint="")
+    other = dataclasses.replace(make_link_graph(seed=1), name="other", x=x * 3, fingerprint="")
+    data = LinkDataModule(edge_index=first, batch_size=64)
+    task, trainer = fit("galit", data, 2)
+    assert data.transform.mean is not None
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    model = graphzoo.load(tmp_path / "a.ckpt", data=first)
+    pairs = other.test.positive
+    there = LinkDataModule(edge_index=other, batch_size=64)
+    figures = trainer.test(task, there, ckpt_path=str(tmp_path / "a.ckpt"), verbose=False)[0]
+    torch.testing.assert_close(there.transform.mean, data.transform.mean)
+    scores = torch.from_numpy(np.array(model.score(pairs, data=other)["score"]))
+    negative = torch.from_numpy(np.array(model.score(other.test.negative, data=other)["score"]))
+    assert figures["test/auroc"] == pytest.approx(float(link_figures(scores, negative)["auroc"]), abs=1e-6)
+    again = LinkDataModule(edge_index=other, batch_size=64)
+    in_memory = trainer.test(graphzoo.load(tmp_path / "a.ckpt", data=first).task, again, verbose=False)[0]
+    assert in_memory["test/auroc"] == figures["test/auroc"]
+    alike = torch.from_numpy(np.array(model.score(pairs)["score"]))
+    assert not torch.allclose(alike, scores, atol=1e-3), "else this shows nothing"
+    plain = LinkDataModule(edge_index=first, batch_size=64, standardize_features=False)
+    with pytest.raises(UsageError, match="Give --data.standardize_features True"):
+        trainer.test(task, plain, ckpt_path=str(tmp_path / "a.ckpt"), verbose=False)

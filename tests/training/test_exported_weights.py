@@ -295,8 +295,10 @@ def test_a_model_of_neighbourhoods_is_tested_in_them(tmp_path, monkeypatch):
             ],
         ),
         ("knowformer", "links", ["--data.neighbourhood=12", "--data.eval_neighbourhood=15"]),
+        ("galit", "links", ["--data.standardize_features=true"]),
+        ("galit", "links", ["--data.normalize_features=true"]),
     ],
-    ids=["features", "standardised", "subgraphs", "neighbourhoods"],
+    ids=["features", "standardised", "subgraphs", "neighbourhoods", "standardised-links", "normalised-links"],
 )
 def test_weights_bring_the_settings_of_their_data(tmp_path, monkeypatch, capsys, model, data, settings):
     monkeypatch.chdir(tmp_path)
