@@ -15,13 +15,14 @@ from torch import Tensor
 from graphzoo.datasets.files.tables import read_bytes
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, query_columns, read_triples
+from graphzoo.datasets.node.own_csv import ID_COLUMNS
 from graphzoo.errors import UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
 from graphzoo.inference.scoring import Queries
 
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
-_NAME_HEADERS = ("node", "name", "entity", "source")
+_NAME_HEADERS = {"entity", "source", *ID_COLUMNS}
 _SHOWN = 5
 _Names = Vocabulary | NodeNames
 
@@ -109,6 +110,9 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         is_name = is_csv and known is not None and known.get(whole) is not None
         is_kept = known is not None and known.get(fields[0]) is not None  # blanks at its ends included
         rows.append((line, whole if is_name else fields[0] if is_kept else fields[0].strip()))
+    header = _first_of(rows[0][1]) if rows and is_csv else ""
+    if header.lower() in _NAME_HEADERS and header != rows[0][1]:
+        rows = [(line, _first_of(name)) for line, name in rows]  # a table with semicolons
     if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
         rows = rows[1:]
     if not rows:
@@ -119,6 +123,10 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         problems.encode(known, names, lines)
         problems.check()
     return names
+
+
+def _first_of(fields: str) -> str:
+    return fields.partition(";")[0].strip()
 
 
 def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabulary) -> Queries:

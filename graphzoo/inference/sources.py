@@ -23,7 +23,7 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.files.npz import read_npz
-from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.files.text import lookalikes, warn
 from graphzoo.datasets.link.edge_list import headers_read_as_links, number_nodes, read_edge_list
 from graphzoo.datasets.link.own import whole_number
 from graphzoo.datasets.link.pairs import distinct_links
@@ -135,9 +135,10 @@ def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
         edges, nodes = find_split(path, "edges") or path, find_split(path, "nodes")
     table = None if nodes is None else read_features(nodes)
     listed = read_edge_list(edges)
-    for notice in [*listed.notices, *headers_read_as_links([listed])]:
-        warn(notice)
     node_names, pairs = number_nodes({"edges": listed}, table and table.names, nodes)
+    alike = [f"{edges}: {notice}" for notice in lookalikes(node_names, "nodes")]
+    for notice in [*listed.notices, *headers_read_as_links([listed]), *alike]:
+        warn(notice)
     x, features = (None, ()) if table is None else (table.x, table.feature_names)
     return _message_graph(str(edges), node_names, pairs["edges"], x, features, directed=directed)
 

@@ -24,7 +24,7 @@ from graphzoo.datasets import (
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.graph import parts_of
 from graphzoo.datasets.link.edge_list import node_order
-from graphzoo.datasets.node.arrays import checked_features, notices_of_edges
+from graphzoo.datasets.node.arrays import checked_features, notices_of_links
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.link_pairs import link_columns, pairs_from_table
@@ -175,7 +175,7 @@ def _pyg(data: Any, encoder: str) -> GivenData:
         raise UsageError(f"data has no edge_index; it holds {', '.join(sorted(data.keys()))}{remedy}")
     if _learns_labels(encoder, data.get("y") is not None, "y", data.keys()):
         return GivenData("nodes", node_graph_from_data(data, name="nodes").save)
-    for notice in notices_of_edges(data.to_dict()):
+    for notice in notices_of_links(data.to_dict()):
         warn(f"data: {notice}")
     arrays = {"edge_index": data.edge_index.cpu().numpy(), "num_nodes": np.array(data.num_nodes)}
     if data.get("x") is not None:

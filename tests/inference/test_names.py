@@ -105,3 +105,14 @@ def test_numbers_of_nodes_are_written_as_numbers_are():
     for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", ""):
         with pytest.raises(UsageError, match=r"the nodes are the numbers 0\.\.8"):
             names.find(text)
+
+
+@pytest.mark.parametrize("first", ["id", "Node_ID", "name"])
+@pytest.mark.parametrize("mark", [",", ";"])
+def test_the_own_table_of_nodes_is_a_list_of_names(tmp_path, first, mark):
+    from graphzoo.inference.names import NodeNames
+    from graphzoo.inference.queries import read_names
+
+    table = tmp_path / "nodes.csv"
+    table.write_text(f"{first}{mark}x{mark}y\na b{mark}1{mark}2\nc{mark}1,5{mark}2\n")
+    assert read_names(table, NodeNames(["a b", "c"], 2)) == ["a b", "c"]

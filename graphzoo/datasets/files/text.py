@@ -104,15 +104,33 @@ def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def lookalikes(names: Iterable[str], kind: str) -> list[str]:
-    r"""One line if distinct names differ only in what cannot be seen, else nothing.
+    r"""A line if distinct names differ only in what cannot be seen, and one if only by ".0".
 
-    That are characters without width (a zero-width space, marks of the direction), blanks at an end, and the
-    two ways in which Unicode writes a letter with an accent.
+    Nobody sees characters without width (a zero-width space, marks of the direction), blanks at an end, and
+    the two ways in which Unicode writes a letter with an accent.
 
     >>> lookalikes(["ab", "a\u200bb", "c"], "entities")
     ["1 pair of entities looks the same, kept apart (first: 'ab' and 'a\\u200bb')"]
     """
     names = list(names)
+    return [*_unseen_differences(names, kind), *_floats(names, kind)]
+
+
+def _floats(names: list[str], kind: str) -> list[str]:
+    """Whole numbers that pandas has written as 1.0, since a column once had gaps, beside plain ones."""
+    written = {name for name in names if name.endswith(".0") and name[:-2].isdecimal()}
+    both = (
+        sorted(name[:-2] for name in written.intersection(f"{name}.0" for name in names)) if written else []
+    )
+    if not both:
+        return []
+    first = f"(first: {both[0]!r} and '{both[0]}.0')"
+    return [
+        f"{counted(len(both), 'pair')} of {kind} differ by .0 alone, kept apart {first}; write whole numbers"
+    ]
+
+
+def _unseen_differences(names: list[str], kind: str) -> list[str]:
     odd = [name for name in names if not name.isascii() or name[:1].isspace() or name[-1:].isspace()]
     strange = set(odd)
     # what an odd name looks like may be a plain one, so those count as themselves

@@ -20,10 +20,10 @@ from graphzoo.datasets.link.edge_list import EdgeList, headers_read_as_links, nu
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
-from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_of_edges
+from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_of_links
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
-from graphzoo.errors import DataError
+from graphzoo.errors import DataError, nearest
 from graphzoo.system.units import counted
 
 _log = logging.getLogger(__name__)
@@ -80,8 +80,13 @@ def link_graph_from_files(
         return _parse(files, name, split_index, directed)
 
     listed = [(part, str(file)) for part, file in files.items()]
-    purpose = f"own links 5\n{name}\n{split_index} {directed}\n{listed}"
+    purpose = f"own links 6\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
+    folder = next(iter(paths_of(path, _FORMS)))
+    for notice in _unread(folder, files) if folder.is_dir() else ():
+        if notice not in _told:
+            _told.add(notice)
+            warn(notice)
     drawn_from = f"{purpose}\n{graph.fingerprint}"
     if graph.protocol == "random" and drawn_from not in _told:
         _told.add(drawn_from)  # a run loads its data several times
@@ -174,6 +179,22 @@ def _find_in(folder: Path) -> dict[str, Path]:
     return files
 
 
+def _unread(folder: Path, files: Mapping[str, Path]) -> list[str]:
+    """A line on tables of a folder that are not read: misspelt ones, and without features all."""
+    known, parts = {file.name for file in files.values()}, (*SPLITS, *_NEGATIVES, _EDGES, _NODES)
+    tables = [
+        entry.name
+        for entry in sorted(folder.iterdir())
+        if entry.name.lower().endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")) and entry.name not in known
+    ]
+    if _NODES in files:
+        tables = [name for name in tables if nearest(name.split(".")[0], parts)]
+    if not tables:
+        return []
+    more = ", ..." if len(tables) > 5 else ""
+    return [f"{folder}: {', '.join(tables[:5])}{more} not read; features of nodes are read from nodes.csv"]
+
+
 def _parse(
     files: Mapping[str, Path], name: str, split_index: int, directed: bool
 ) -> tuple[LinkGraph, list[str]]:
@@ -234,7 +255,7 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
         graph = link_graph_from_edges(
             edge_index, x, num_nodes=num_nodes, name=name, split_index=split_index, directed=directed
         )
-        notices = [f"{source}: {notice}" for notice in notices_of_edges(content)]
+        notices = [f"{source}: {notice}" for notice in notices_of_links(content)]
         return replace(graph, node_names=names, fingerprint=""), notices
     except DataError as error:
         raise DataError(f"{source}: {error}") from error

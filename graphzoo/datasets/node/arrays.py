@@ -65,6 +65,7 @@ def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     """What is not used of an own graph, or may be meant otherwise."""
     notices = notices_of_edges(parts)
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
+    notices += _absent_classes(parts, y)
     if others:
         notices.append(f"{', '.join(others[:6])}{', ...' if len(others) > 6 else ''} ignored")
     notices += [
@@ -76,12 +77,41 @@ def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     return notices
 
 
+def _absent_classes(parts: Mapping[str, Any], y: Tensor) -> list[str]:
+    """A line if numbers leave out classes that nobody has given a name."""
+    if y.dim() != 1 or not bool((y >= 0).any()) or parts.get("class_names") is not None:
+        return []
+    if np.asarray(parts.get("y")).dtype.kind not in "iufb":
+        return []
+    count, present = int(y.max()) + 1, torch.unique(y[y >= 0]).numel()
+    if present == count:
+        return []
+    unknown = " (255 is not read as unknown; -1 is)" if count == 256 else ""
+    return [
+        f"y has {present} of the classes 0..{count - 1}, and the others never occur{unknown}; to number them "
+        "from 0, give np.unique(y, return_inverse=True)[1]"
+    ]
+
+
 def notices_of_edges(parts: Mapping[str, Any]) -> list[str]:
     """What is given for each edge and not used."""
     return [
         f"{name} ignored, edges have no weights and no kinds here"
         for name in sorted(_ON_EDGES.intersection(parts))
     ]
+
+
+def notices_of_links(parts: Mapping[str, Any]) -> list[str]:
+    """What is not used of an own graph of links; what belongs to nodes' labels is silently not."""
+    others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
+    told = notices_of_edges(parts)
+    if others:
+        more = ", ..." if len(others) > 6 else ""
+        told.append(
+            f"{', '.join(others[:6])}{more} ignored; the split is drawn here, and one of your own is given "
+            "as files train, valid and test"
+        )
+    return told
 
 
 def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:

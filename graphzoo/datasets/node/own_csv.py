@@ -28,7 +28,7 @@ _ENDS = ("source", "target")
 _CLASSES = ("class", "classes", "y", "target", "labels", "category")
 _QUOTED = ",;\t|"  # the delimiters that leave a name in quotes alone: R writes such tables
 # names of columns that others give to the nodes, and to splits
-_IDS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
+ID_COLUMNS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
 _MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 
@@ -94,7 +94,7 @@ def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     if len(table) < len(read):
         raise DataError(f"{path}, line 1: two columns of the same name but for its case; rename one")
     columns = list(table)
-    if not columns[0] and (other := next((name for name in columns if name.lower() in _IDS), "")):
+    if not columns[0] and (other := next((name for name in columns if name.lower() in ID_COLUMNS), "")):
         # edges that name the nodes by the one could be found in the other, and mean other nodes
         raise DataError(
             f"{path}, line 1: the first column, which names the nodes, has no name, and there is a column "

@@ -201,6 +201,54 @@ def test_weights_of_an_npz_file_are_told_to_be_ignored(tmp_path, recwarn):
     assert said.endswith("links.npz: edge_weight ignored, edges have no weights and no kinds here")
 
 
+def test_a_split_in_an_npz_file_is_told_to_be_ignored(tmp_path, recwarn):
+    """As PyG's RandomLinkSplit names it."""
+    edges = np.array([[i, (i + 1) % 40] for i in range(40)]).T
+    np.savez(
+        tmp_path / "links.npz",
+        edge_index=edges,
+        val_edge_index=edges[:, :4],
+        edge_label=np.ones(4),
+        y=np.zeros(40),
+        train_mask=np.ones(40, bool),
+    )
+    link_graph_from_files(tmp_path / "links.npz")
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "links.npz: edge_label, val_edge_index ignored; the split is drawn here" in said
+
+
+def test_whole_numbers_that_became_floats_are_told(write, recwarn):
+    """A column of pandas that once had gaps."""
+    rows = [(f"{i}.0", str((i + 1) % 40)) for i in range(40)]
+    graph = link_graph_from_files(write("edges.csv", text(rows, ",", header="source,target\n")))
+    assert graph.num_nodes == 80
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert "40 pairs of nodes differ by .0 alone, kept apart (first: '0' and '0.0')" in said
+
+
+def test_floats_alone_and_versions_are_nobodys_double(write, quiet):
+    names = [*(f"{i}.0" for i in range(20)), "v1.0", "v1", "a", "a.0"]
+    link_graph_from_files(write("edges.csv", text(list(itertools.pairwise(names)), ",")))
+
+
+def test_tables_that_are_not_read_are_told(tmp_path, recwarn):
+    for folder, extra in (("a", "Nodes.csv"), ("b", "edges_neg.tsv"), ("c", "ages.csv"), ("d", "notes.txt")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "edges.csv").write_bytes(text(RING, ","))
+        (tmp_path / folder / extra).write_text("id,age\nn1,2\n")
+    for folder in "abcd":
+        link_graph_from_files(tmp_path / folder)
+        link_graph_from_files(tmp_path / folder)  # once
+    said = [str(warning.message) for warning in recwarn]
+    assert [one.split(": ")[1].partition(" not read")[0] for one in said] == [
+        "Nodes.csv", "edges_neg.tsv", "ages.csv",
+    ]  # fmt: skip
+    nodes = "".join(f"n{i},{i}\n" for i in range(40))
+    (tmp_path / "c" / "nodes.csv").write_text("id,age\n" + nodes)
+    link_graph_from_files(tmp_path / "c")
+    assert len(recwarn) == 3, "the features are there, and nothing looks misspelt"
+
+
 def test_directed(write, quiet):
     rows = [*RING, *[pair[::-1] for pair in RING[:5]]]
     graph = link_graph_from_files(write("edges.tsv", rows), directed=True)

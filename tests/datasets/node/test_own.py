@@ -340,6 +340,20 @@ def test_everything_else_is_told_too(path):
     ]
 
 
+def test_numbers_of_classes_that_never_occur_are_told(path):
+    """255 is what -1 becomes where labels are stored in a byte."""
+    y = np.arange(N) % 3
+    y[0] = -1
+    no_masks = {"train_mask": None, "val_mask": None, "test_mask": None}
+    with pytest.warns(GraphzooDataWarning, match=r"4 of the classes 0\.\.255, .*255 is not read as unknown"):
+        node_graph_from_files(save(path, parts(y=torch.from_numpy(y.astype(np.uint8)), **no_masks)))
+    named = {"class_names": [f"c{i}" for i in range(6)]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        node_graph_from_data(parts(y=torch.from_numpy(y), **no_masks))
+        node_graph_from_data(parts(y=torch.from_numpy(y * 2).clamp(-1), **no_masks, **named))
+
+
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
 def test_words_as_pandas_keeps_them(missing):
     words = np.array([*"ab" * 5, "b", missing], dtype=object)
