@@ -195,7 +195,8 @@ class Encoder(nn.Module, ABC):
 
 
 def _map_states(encoder: Any, states: Tensor) -> Tensor:
-    output: Tensor = encoder.output(states)
+    # SGC without weights hands on the features' own precision
+    output: Tensor = encoder.output(states.to(encoder.output.weight.dtype))
     return output
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.ops import QueryGraph, RelationalGraph
@@ -28,6 +28,11 @@ def check_features(x: Any, spec: GraphSpec) -> None:
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != spec.in_channels:
         got = list(x.shape) if isinstance(x, Tensor) else x if x is None else type(x).__name__
         raise UsageError(f"the encoder was built for features [N, {spec.in_channels}], got {got}")
+
+
+def cast_features(x: Tensor, module: nn.Module) -> Tensor:
+    """Dense features in the precision of the module's weights: NumPy's float64 and whole numbers, too."""
+    return x.to(next(module.parameters()).dtype) if x.layout is torch.strided else x
 
 
 def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import (
+    cast_features,
+    check_features,
+    check_heads,
+    check_rates,
+    check_sizes,
+    check_spec,
+)
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import check_choice
 from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
@@ -144,6 +151,7 @@ class GNN(NodeEncoder):
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
         """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
+        x = cast_features(x, self.layers)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         states: Tensor = self.layers(self._drop_features(x, generator), edge_index, generator)
         return states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import cast_features, check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgc import DenoisedEncoder
 from graphzoo.errors import check_range, check_whole
@@ -70,9 +70,9 @@ class MLP(DenoisedEncoder):
         Edges are only looked at to denoise, where what `precompute` returned is not given.
         """
         check_features(x, self.spec)
-        if self.denoise:
-            dtype = next(self.layers.parameters()).dtype  # features are denoised in float32
-            x = self._denoised(x, edge_index, denoised).to(dtype)
+        if self.denoise:  # in float32
+            x = self._denoised(x, edge_index, denoised)
+        x = cast_features(x, self.layers)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         rates = [self.input_dropout, *(len(self.layers) - 1) * [0.0]]
         for layer, rate in zip(self.layers, rates, strict=True):

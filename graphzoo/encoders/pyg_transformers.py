@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import check_features, check_heads, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import (
+    cast_features,
+    check_features,
+    check_heads,
+    check_rates,
+    check_sizes,
+    check_spec,
+)
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.encoders.sgformer import check_branches
 from graphzoo.errors import UsageError, check_range, check_whole
@@ -59,6 +66,7 @@ class PyGTransformer(NodeEncoder):
             raise UsageError(f"PyG's {name} needs {needed}, got {x.shape[0]}")
         refuse_gradient(x)
         dense = x if x.layout is torch.strided else self._dense.get((x,), x.to_dense)
+        dense = cast_features(dense, self)
         batch = torch.zeros(dense.shape[0], dtype=torch.int64, device=dense.device)
         if not self.training:
             return self._states(dense, edge_index, batch)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 
+from graphzoo.errors import check_range
 from graphzoo.layers.noise import draw_kept
 from graphzoo.ops.eager import run_eagerly
 
@@ -39,6 +40,7 @@ def masked_attention(
         p: Probability with which a weight is dropped, in [0, 1).
         generator: On the device of `query`; needed, and looked at, only with dropout.
     """
+    check_range(at_least=0, below=1, p=p)
     allowed = None if mask is None else mask[:, None, None]
     if p == 0:
         with _without_plans(query):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
+from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.sparse import SparseMatrix
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class RelationGraph(NamedTuple):
 _known: WeakKeyDictionary[RelationalGraph, dict[torch.device, RelationGraph]] = WeakKeyDictionary()
 
 
+@run_eagerly
 def compare_relations(graph: RelationalGraph | QueryGraph) -> RelationGraph:
     """The graph of relations of all facts, made once per graph and device.
 

@@ -34,7 +34,7 @@ class Accuracy(Metric):
             NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
             ValueError: for shapes that do not fit, and one column of logits for several classes.
         """
-        _check_shapes(logits, target)
+        target = _with_unknown(logits, target)
         if target.dim() == 1 and logits.shape[1] == 1 and bool((target > 0).any()):
             raise ValueError(
                 f"logits {list(logits.shape)} have one class, target has {int(target.max()) + 1}\n"
@@ -78,7 +78,7 @@ class RocAuc(Metric):
             NonFiniteError: for logits that are not finite: NaN would rank above all others.
             ValueError: for single-label data with other than two classes, and shapes that do not fit.
         """
-        _check_shapes(logits, target)
+        target = _with_unknown(logits, target)
         require_finite(logits, first_row)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         if target.dim() == 1:
@@ -86,6 +86,8 @@ class RocAuc(Metric):
                 raise ValueError(
                     f"ROC-AUC of single-label data needs two classes, got {logits.shape[1]}; take accuracy"
                 )
+            if bool((target > 1).any()):
+                raise ValueError(f"target has class {int(target.max())}, and the two classes are 0 and 1")
             # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
             classes = target.to(logits.dtype).masked_fill(target < 0, torch.nan)
             logits, target = (logits[:, 1:] - logits[:, :1]), classes[:, None]
@@ -103,9 +105,12 @@ class RocAuc(Metric):
         return self.per_label().nanmean()
 
 
-def _check_shapes(logits: Tensor, target: Tensor) -> None:
+def _with_unknown(logits: Tensor, target: Tensor) -> Tensor:
+    """The target, whose shape is checked; yes-no labels as floats, NaN where unknown."""
     if logits.dim() == 2 and target.shape in (logits.shape, logits.shape[:1]):
-        return
+        if target.dim() == 1 or target.is_floating_point():
+            return target
+        return target.to(torch.float32).masked_fill(target < 0, torch.nan)
     given = f"logits {list(logits.shape)} do not fit target {list(target.shape)}"
     raise ValueError(
         f"{given}: they are [T, C], with classes [T] or labels [T, C]"

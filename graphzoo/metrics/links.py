@@ -44,8 +44,8 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
 
     Raises:
         NonFiniteError: if a positive is NaN, which no negative is above.
-        ValueError: if all negatives of a positive are NaN, so that it would be first among none, or negatives
-            are those of other positives.
+        ValueError: for other shapes, or if all negatives of a positive are NaN, so that it would be first
+            among none.
 
     >>> link_ranks(torch.tensor([0.5]), torch.tensor([0.9, 0.5, 0.1]))
     (tensor([2]), tensor([3]))
@@ -61,6 +61,11 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _require_rank(positive: Tensor, negative: Tensor) -> None:
+    if positive.dim() != 1 or negative.dim() not in (1, 2):
+        raise ValueError(
+            "positive must be [P] and negative [Q] or [P, K], got "
+            f"{list(positive.shape)} and {list(negative.shape)}: give scores.squeeze(-1)"
+        )
     if negative.dim() == 2 and len(negative) != len(positive):
         raise ValueError(
             f"{len(positive)} positives need negatives [{len(positive)}, K] of their own, or a pool [Q]; "

@@ -117,8 +117,17 @@ def prototype_attention_weights(
     Returns:
         Weights of all N nodes, [N, B, H]; those of a query and head sum to 1. A node's own value has N more
         than its kernel (the term N v_u of Eq. 10).
+
+    Raises:
+        ValueError: for shapes that do not fit, and on the CPU for a node that is none.
     """
     _check(query, key, key)
+    if node.shape != query.shape[1:2] or node.dtype != torch.int64:
+        raise ValueError(
+            f"node must be int64 [{query.shape[1]}], one for each query, got {node.dtype} {list(node.shape)}"
+        )
+    if not node.is_cuda and node.numel() and not 0 <= int(node.min()) <= int(node.max()) < query.shape[0]:
+        raise ValueError(f"node must be in 0..{query.shape[0] - 1}, got {node.tolist()}")
     num_nodes = query.shape[0]
     dims = (3,) if norm == "l2" else (0, 3)
     q, k = (x * x.square().sum(dims, keepdim=True).clamp_min(_EPS).rsqrt() for x in (query, key))

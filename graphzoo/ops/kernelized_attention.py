@@ -241,7 +241,15 @@ def kernelized_edge_weights(
         edge_index: Pairs (u, v), [2, E], int64, repetitions welcome: v is the query, u the key. Over all u,
             the weights of one v sum to 1.
         tau: Temperature, above 0.
+
+    Raises:
+        ValueError: for shapes that do not fit, and a temperature that is not above 0.
     """
+    if query.dim() != 3 or query.shape != key.shape:
+        raise ValueError(
+            f"query and key must be [N, H, D] of one shape, got {list(query.shape)}, {list(key.shape)}"
+        )
+    check_range(above=0, tau=tau)
     query_features = random_features_at(query, projection, tau=tau, is_query=True)
     key_features = random_features_at(key, projection, tau=tau, is_query=False)
     pattern, position = SparseMatrix.from_pairs(edge_index, query.shape[0])

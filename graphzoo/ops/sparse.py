@@ -135,7 +135,12 @@ class SparseMatrix:
         """`self @ x` for dense `x` [columns, F] of any float dtype -> [rows, F] of that dtype.
 
         Sums are made in float32 at least. Differentiable in `x`, any number of times.
+
+        Raises:
+            ValueError: for another shape, and for whole numbers, which the result would be cut to.
         """
+        if not x.is_floating_point():
+            raise ValueError(f"a sparse matrix takes floats, got x of {x.dtype}: give x.float()")
         if x.dim() != 2 or x.shape[0] != self.shape[1]:
             raise ValueError(
                 f"a sparse matrix {list(self.shape)} takes x of shape [{self.shape[1]}, F], "

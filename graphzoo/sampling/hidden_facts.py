@@ -47,6 +47,9 @@ class FactRemover:
         mode: "exact" hides the batch's facts, at every place where they are listed, and their inverses;
             "one_hop" hides every edge, of any relation and in both directions, that joins the two entities of
             a batch fact; "none" hides nothing.
+
+    Raises:
+        ValueError: for entities that are not below `num_entities`, which would share a key with others.
     """
 
     def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:
@@ -58,6 +61,10 @@ class FactRemover:
         if mode == "none":
             return
         ends = triples[:, ::2].long()  # int32 would not hold the product
+        if ends.numel() and not 0 <= int(ends.min()) <= int(ends.max()) < num_entities:
+            raise ValueError(
+                f"entities must be in 0..{num_entities - 1}, got {int(ends.min())}..{int(ends.max())}"
+            )
         low, high = ends.aminmax(dim=1) if mode == "one_hop" else ends.unbind(1)
         groups, group = torch.unique(low * num_entities + high, return_inverse=True)
         if mode == "exact":
@@ -81,7 +88,14 @@ class FactRemover:
 
         Returns:
             Mask [2n], bool, True where the edge stays; None if nothing is hidden.
+
+        Raises:
+            ValueError: for what is no positions, such as a mask.
         """
+        if removed.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"removed must be positions of facts, got {removed.dtype}: give mask.nonzero()[:, 0]"
+            )
         if self.mode == "none":
             return None
         if self._group is None:

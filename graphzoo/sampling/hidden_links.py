@@ -40,12 +40,15 @@ class LinkHider:
         """
         if not self._links.numel():
             return torch.zeros(0, dtype=torch.bool, device=self._link.device)
-        keys = self._keys(pairs.to(self._links.device))
+        pairs = pairs.to(self._links.device)
+        keys = self._keys(pairs)
         place = torch.searchsorted(self._links, keys).clamp(max=self._links.numel() - 1)
+        # pairs of other nodes have the keys of some links
+        is_pair = (pairs.amin(0) >= 0) & (pairs.amax(0) < self.num_nodes)
         # Pairs that are no link hide one behind the last; leaving them out would wait for their number.
         last = self._links.numel()
         hidden = torch.zeros(last + 1, dtype=torch.bool, device=self._links.device)
-        hidden.index_fill_(0, torch.where(self._links[place] == keys, place, last), True)
+        hidden.index_fill_(0, torch.where((self._links[place] == keys) & is_pair, place, last), True)
         return ~hidden[self._link]
 
     def _keys(self, pairs: Tensor) -> Tensor:

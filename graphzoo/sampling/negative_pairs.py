@@ -65,6 +65,8 @@ class NegativePairs:
         count = torch.full_like(first, self.num_free)
         if source is not None:
             source, before = source.to(device), self._free_before
+            if device.type == "cpu" and bool(((source < 0) | (source >= self.num_nodes)).any()):
+                raise ValueError(f"source must be in 0..{self.num_nodes - 1}, got {source.tolist()}")
             has_free = before[source + 1] > before[source]
             count = torch.where(has_free, before[source + 1] - before[source], count)
             first = torch.where(has_free, before[source], first)

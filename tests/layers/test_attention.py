@@ -4,6 +4,7 @@ from helpers.memory import MemoryRecorder
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
+from graphzoo.errors import UsageError
 from graphzoo.layers import NoiseStream, masked_attention
 from graphzoo.layers.attention import _attend_with_global_noise, _standing_in_for
 from graphzoo.layers.noise import draw_kept
@@ -154,3 +155,10 @@ def test_noise_on_cuda_has_a_name_and_leaves_the_global_state_alone():
     grads = [torch.autograd.grad(out.sum(), inputs) for out in (first[0], again[0])]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("p", [1.0, -0.5])
+def test_a_rate_outside_its_range_is_refused(p):
+    query = torch.randn(1, 1, 2, 4)
+    with pytest.raises(UsageError, match="p must be at least 0 and below 1"):
+        masked_attention(query, query, query, p=p, generator=torch.Generator())

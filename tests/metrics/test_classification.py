@@ -170,3 +170,18 @@ def test_processes_without_a_batch_gather_too(tmp_path):
         for rank in range(2)
     ]
     assert [process.communicate(timeout=120)[0] for process in processes] == ["0.0\n0.75\nnan\n"] * 2
+
+
+def test_a_third_class_has_no_area():
+    logits = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.2]])
+    with pytest.raises(ValueError, match="target has class 2, and the two classes are 0 and 1"):
+        RocAuc().update(logits, torch.tensor([1, 2, 1]))
+
+
+@pytest.mark.parametrize("metric", [RocAuc, Accuracy])
+def test_whole_yes_no_labels_are_unknown_at_minus_one(metric):
+    logits, target = torch.tensor([[0.9], [0.8], [-0.1]]), torch.tensor([[-1], [1], [0]])
+    whole, floats = metric(), metric()
+    whole.update(logits, target)
+    floats.update(logits, torch.tensor([[float("nan")], [1.0], [0.0]]))
+    assert whole.compute() == floats.compute() == 1

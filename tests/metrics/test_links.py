@@ -125,3 +125,16 @@ def test_a_pair_that_the_split_does_not_have_is_refused_at_once(number):
     metric = LinkMetric(2, 3, has_own_negatives=False)
     with pytest.raises(ValueError, match=rf"index must lie in 0..4, got {number}"):
         metric.update(torch.randn(2), torch.tensor([0, number]))
+
+
+def test_columns_of_scores_are_refused():
+    """What a linear layer of one output gives would be compared with all positives."""
+    positive, negative = torch.tensor([0.9, 0.1]), torch.tensor([[0.5, 0.2], [0.0, 0.05]])
+    assert link_figures(positive, negative)["mrr"] == 1
+    for wrong in (
+        (positive[:, None], negative),
+        (positive, negative[:, :, None]),
+        (positive[:, None], negative[0]),
+    ):
+        with pytest.raises(ValueError, match=r"positive must be \[P\] and negative .* give scores.squeeze"):
+            link_figures(*wrong)

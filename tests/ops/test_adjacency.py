@@ -274,3 +274,9 @@ def test_orders_do_not_depend_on_the_default_type(dtype):
         torch.set_default_dtype(before)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.to_dense(), other.to_dense())
+
+
+def test_whole_numbers_are_not_cut_to_whole_numbers():
+    matrix = normalized_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
+    with pytest.raises(ValueError, match=r"takes floats, got x of torch.int64: give x.float\(\)"):
+        matrix.matmul(torch.eye(3, dtype=torch.int64))

@@ -4,7 +4,12 @@ import pytest
 import torch
 from helpers.attention_matrices import explicit_prototype
 
-from graphzoo.ops import exponential_attention, prototype_attention, random_feature_attention
+from graphzoo.ops import (
+    exponential_attention,
+    prototype_attention,
+    prototype_attention_weights,
+    random_feature_attention,
+)
 
 
 def states(num_nodes=13, batch=3, heads=2, channels=4, dtype=torch.float64):
@@ -64,3 +69,10 @@ def test_wrong_input_is_refused():
         prototype_attention(q, k[:, :1], v)
     with pytest.raises(ValueError, match="norm must be one of l2, fro, got 'max'"):
         prototype_attention(q, k, v, norm="max")
+
+
+def test_weights_are_of_one_node_for_each_query():
+    query, key = torch.randn(2, 5, 2, 1, 3)
+    for wrong in (torch.tensor([3]), torch.tensor([3.0, 1.0]), torch.tensor([3, -1]), torch.tensor([3, 5])):
+        with pytest.raises(ValueError, match="node must be"):
+            prototype_attention_weights(query, key, wrong)

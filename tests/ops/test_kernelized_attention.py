@@ -5,6 +5,7 @@ import torch
 from helpers.attention_matrices import SHAPES, matrices, problem, quadratic
 from helpers.memory import MemoryRecorder
 
+from graphzoo.errors import UsageError
 from graphzoo.ops import kernelized_attention as module
 from graphzoo.ops import (
     kernelized_edge_weights,
@@ -186,3 +187,12 @@ def test_wrong_input_is_refused(change, message):
     given |= {"projection": torch.ones(5, 4), "tau": 0.25} | change
     with pytest.raises(ValueError, match=message):
         kernelized_softmax(**given)
+
+
+def test_weights_of_edges_take_what_the_softmax_takes():
+    edges, query, projection = torch.tensor([[0], [1]]), torch.randn(4, 1, 3), torch.randn(5, 3)
+    for tau in (0.0, -1.0):
+        with pytest.raises(UsageError, match="tau must be above 0"):
+            kernelized_edge_weights(query, query, projection, edges, tau=tau)
+    with pytest.raises(ValueError, match="of one shape"):
+        kernelized_edge_weights(query, query[:3], projection, edges, tau=1.0)

@@ -116,3 +116,15 @@ def test_edges_of_int32_are_found_on_a_graph_whose_pairs_outgrow_it():
 def test_edges_of_other_nodes_are_refused(make):
     with pytest.raises(ValueError, match=r"edge_index\[0\] must be in 0..4 .* holds 9 at position 1"):
         make(torch.tensor([[0, 9], [1, 2]]), 5)
+
+
+def test_pairs_of_other_nodes_hide_nothing():
+    hider = LinkHider(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4)
+    assert hider.keep(torch.tensor([[0, -1, 2], [6, 2, 1]])).tolist() == [True, False, True]
+
+
+def test_sources_that_are_no_nodes_are_refused():
+    pairs = NegativePairs(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4)
+    for source in (-1, 4):
+        with pytest.raises(ValueError, match=rf"source must be in 0\.\.3, got \[{source}\]"):
+            pairs.sample(torch.tensor([0]), source=torch.tensor([source]), seed=0, epoch=0)

@@ -371,3 +371,15 @@ def test_samplers_of_one_graph_share_their_index(graph):
     head, relation = torch.arange(5), torch.zeros(5, dtype=torch.int64)
     first(head, relation)  # leaves scratch memory that the other takes
     assert torch.equal(second(head, relation)[0].nodes, alone(head, relation)[0].nodes)
+
+
+def test_words_and_lengths_of_a_call_are_checked():
+    graph = RelationalGraph.from_triples(torch.tensor([[0, 0, 1], [0, 1, 1], [1, 0, 2], [2, 0, 3]]), 5, 2)
+    sampler = NeighbourhoodSampler(graph, 3)
+    one, two = torch.tensor([0]), torch.tensor([0, 1])
+    for wrong in ({"hides": "onehop"}, {"outside": "brings"}):
+        with pytest.raises(UsageError, match=f"{next(iter(wrong))} must be one of"):
+            sampler(one, one, one, **wrong)
+    for name, queries in {"relation": (one, two), "own": (one, one, two), "head": (one.float(), one)}.items():
+        with pytest.raises(ValueError, match=rf"{name} must be whole numbers \[1\]"):
+            sampler(*queries)

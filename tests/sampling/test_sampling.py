@@ -125,3 +125,15 @@ def test_facts_of_int32_hide_the_edges_between_their_entities_alone():
     for dtype in (torch.int64, torch.int32):
         mask = FactRemover(triples.to(dtype), 2**20, "one_hop").edge_mask(torch.tensor([0]))
         assert mask.tolist() == [False, True, False, True]
+
+
+def test_a_mask_is_no_list_of_facts():
+    triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2]])
+    with pytest.raises(ValueError, match=r"positions of facts, got torch.bool: give mask.nonzero"):
+        FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True]))
+
+
+def test_entities_beyond_the_last_are_refused():
+    """Their keys would be those of other facts, which would be hidden with them."""
+    with pytest.raises(ValueError, match=r"entities must be in 0\.\.2, got 0\.\.5"):
+        FactRemover(torch.tensor([[0, 0, 5], [1, 0, 2], [0, 0, 5]]), 3)

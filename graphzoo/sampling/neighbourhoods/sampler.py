@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_choice, check_range
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph, flat_graph
 from graphzoo.ops.threads import run_pieces
@@ -106,8 +106,12 @@ class NeighbourhoodSampler:
             The graphs of the queries that are kept, and their rows, ascending, [B'], int64.
 
         Raises:
-            ValueError: for numbers out of range, or where an answer outside matters and none is given.
+            UsageError: for another word of `hides` or `outside`.
+            ValueError: for numbers out of range, queries of different lengths, or where an answer outside
+                matters and none is given.
         """
+        check_choice("hides", hides, ("exact", "one_hop", "none"))
+        check_choice("outside", outside, ("keep", "drop", "bring"))
         tails, wanted = self._answers_of(head.numel(), own, target, outside)
         made = self._make(head, relation, tails, hides, wanted, outside)
         rows = [b for b, part in enumerate(made) if part is not None]
@@ -189,8 +193,8 @@ class NeighbourhoodSampler:
 
     def _check(self, head: Tensor, relation: Tensor) -> None:
         """The compiled loops look at no bound."""
-        _check_range("head", head, 0, self.num_entities)
-        _check_range("relation", relation, 0, self.num_kinds)
+        _check_range("head", head, 0, self.num_entities, head.numel())
+        _check_range("relation", relation, 0, self.num_kinds, head.numel())
 
     def _answers_of(
         self, count: int, own: Tensor | None, target: Tensor | None, outside: str
@@ -199,11 +203,11 @@ class NeighbourhoodSampler:
         if own is None and target is None and outside != "keep":
             raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
         least = 0 if target is None and outside != "keep" else -1
-        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, least)
-        return tails, tails if target is None else self._entities_of("target", target, 0)
+        tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, least, count)
+        return tails, tails if target is None else self._entities_of("target", target, 0, count)
 
-    def _entities_of(self, name: str, entities: Tensor, least: int) -> _Array:
-        _check_range(name, entities, least, self.num_entities)
+    def _entities_of(self, name: str, entities: Tensor, least: int, count: int) -> _Array:
+        _check_range(name, entities, least, self.num_entities, count)
         return entities.cpu().numpy()
 
     def _hidden(self, head: int, relation: int, tail: int, hides: str) -> _Array:
@@ -287,7 +291,12 @@ class NeighbourhoodSampler:
         self._free.append(scratch)
 
 
-def _check_range(name: str, values: Tensor, low: int, high: int) -> None:
+def _check_range(name: str, values: Tensor, low: int, high: int, count: int) -> None:
+    if values.dtype not in (torch.int64, torch.int32) or values.shape != (count,):
+        raise ValueError(
+            f"{name} must be whole numbers [{count}], one for each query, "
+            f"got {values.dtype} {list(values.shape)}"
+        )
     if values.numel() and not low <= int(values.min()) <= int(values.max()) < high:
         raise ValueError(
             f"{name} must lie in {low}..{high - 1}, got {int(values.min())}..{int(values.max())}"
