@@ -26,7 +26,7 @@ JUDGED = {
     "kg-one": "knowledge graph: one triple, fewer batches than processes",
     "kg-mixture": "two knowledge graphs, one after the other, the mean of their ranks",
     "nodes": "nodes: accuracy",
-    "nodes-auroc": "nodes: ROC-AUC of yes-no labels",
+    "nodes-auroc": "nodes: ROC-AUC, multi-label",
     "links-pool": "links, PENCIL: negatives that all links share",
     "links-own": "links, PENCIL: each link with negatives of its own",
     "links-nodes": "links, GALiT: states of the whole graph",
