@@ -26,20 +26,10 @@ def check_scaling(normalize: bool, standardize: bool | None) -> None:
         raise UsageError("features are either normalised or standardised: leave one of the options out")
 
 
-def standardizes(x: Tensor, *, asked: bool | None, normalize: bool, is_own: bool) -> bool:
-    """Whether features [N, F] are standardised: as `asked`, else own ones that look like measurements."""
-    if asked is not None or normalize or not is_own:
-        return bool(asked)
+def _are_measurements(x: Tensor) -> bool:
     if x.layout is torch.sparse_csr or not x.numel() or bool(((x == 0) | (x == 1)).all()):
         return False
     return float((x != 0).float().mean()) > _FILLED or float(x.abs().max()) > _UNITS
-
-
-def in_words(transform: FeatureTransform | None, asked: bool | None) -> str:
-    """What was done to features without being asked for; empty for nothing."""
-    if asked is not None or transform is None or transform.mean is None:
-        return ""
-    return "standardised, as they are measurements; --data.standardize_features false leaves them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,3 +241,45 @@ def _singular_vectors(x: Tensor, count: int) -> Tensor:
     largest = np.abs(vectors).argmax(axis=1)
     signs = np.sign(vectors[np.arange(count), largest])
     return torch.from_numpy((vectors * signs[:, None]).T.astype(np.float32).copy())
+
+
+class TreatsFeatures:
+    """What a DataModule does to the features of its nodes: by itself, or as in the training of a model."""
+
+    is_named: bool
+    normalize_features: bool
+    standardize_features: bool | None
+    _transform: FeatureTransform | None = None
+    _own_transform: FeatureTransform | None = None  # fitted to this graph, not taken from a model
+
+    def _treat(self, transform: FeatureTransform) -> None:
+        """Give the encoder the features that the transform makes of this graph's."""
+        raise NotImplementedError
+
+    def _standardizes(self, x: Tensor) -> bool:
+        """Whether features [N, F] are standardised: as asked, else own ones that look like measurements."""
+        if self.standardize_features is not None or self.normalize_features or self.is_named:
+            return bool(self.standardize_features)
+        return _are_measurements(x)
+
+    def take_features(self, described: Mapping[str, Any] | None) -> None:
+        """Treat the features as those that a checkpoint was trained on: with their means and deviations.
+
+        `described` is what `FeatureTransform.describe` said of them; where it does not fit, and for None,
+        they are treated as this graph's own.
+        """
+        if (own := self._own_transform) is not None:
+            self._take(own if described is None else own.as_trained(described))
+
+    def _take(self, transform: FeatureTransform) -> None:
+        # the same features stay the same tensor, so that what was computed of them is kept
+        if self._transform is None or transform.describe() != self._transform.describe():
+            self._transform = transform
+            self._treat(transform)
+
+    @property
+    def features_in_words(self) -> str:
+        """What was done to them without being asked for; empty for nothing."""
+        if self.standardize_features is not None or self._transform is None or self._transform.mean is None:
+            return ""
+        return "standardised (--data.standardize_features false leaves them)"

@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded
 from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
-from graphzoo.datamodules.features import FeatureTransform, check_scaling, in_words, standardizes
+from graphzoo.datamodules.features import FeatureTransform, TreatsFeatures, check_scaling
 from graphzoo.datamodules.link_batches import (
     EvaluationPairs,
     PairSampler,
@@ -49,7 +48,7 @@ _log = logging.getLogger(__name__)
 Batching = Literal["pairs", "sources", "subgraphs", "whole"]
 
 
-class LinkDataModule(GraphDataModule):
+class LinkDataModule(TreatsFeatures, GraphDataModule):
     """A graph whose missing links are predicted, by name or path.
 
     Messages pass along training links only (ogbl-collab: while testing also along validation links, as its
@@ -159,8 +158,6 @@ class LinkDataModule(GraphDataModule):
         self._graph: LinkGraph | None = None
         self._given: LinkGraph | None = None
         self._is_drawn = False  # whether the split of the given links is ours
-        self._transform: FeatureTransform | None = None
-        self._own_transform: FeatureTransform | None = None  # fitted to this graph, not taken from a model
         self._x: Tensor | None = None
         self._edges: dict[bool, Tensor] = {}
         self._samplers: dict[bool, PairSubgraphSampler] = {}
@@ -219,33 +216,22 @@ class LinkDataModule(GraphDataModule):
         if self._graph is None:
             graph = self._load(self._fetches)
             if self.use_features and graph.x is not None:
-                asked, normalize = self.standardize_features, self.normalize_features
-                is_own = not self.is_named
-                transform = FeatureTransform.fit(
+                self._own_transform = FeatureTransform.fit(
                     graph.x,
-                    normalize=normalize,
+                    normalize=self.normalize_features,
                     reduce_channels=None,
                     names=graph.feature_names,
-                    standardize=standardizes(graph.x, asked=asked, normalize=normalize, is_own=is_own),
+                    standardize=self._standardizes(graph.x),
                 )
-                self._transform = self._own_transform = transform
-                self._x = transform(graph.x)
+                self._transform = self._own_transform
+                self._x = self._transform(graph.x)
             self._graph = graph
-        elif stage == "fit" and self._own_transform is not None:
-            self._take(self._own_transform)
+        elif stage == "fit":
+            self.take_features(None)
         self._check_processes()
 
-    def take_features(self, described: Mapping[str, Any] | None) -> None:
-        """Treat the features as those that a checkpoint was trained on: with their means and deviations.
-
-        `described` is what `FeatureTransform.describe` said of them; where it does not fit, nothing changes.
-        """
-        if described is not None and self._transform is not None:
-            self._take(self._transform.as_trained(described))
-
-    def _take(self, transform: FeatureTransform) -> None:
-        if transform is not self._transform:
-            self._transform, self._x = transform, transform(loaded(self.graph.x))
+    def _treat(self, transform: FeatureTransform) -> None:
+        self._x = transform(loaded(self.graph.x))
 
     def _load(self, download: bool | None) -> LinkGraph:
         if self._graph is not None or self._given is not None:
@@ -294,8 +280,9 @@ class LinkDataModule(GraphDataModule):
     @property
     def features_in_words(self) -> str:
         """What was done to them without being asked for; empty for nothing."""
-        reads = self.batching != "sources"  # encoders of queries read none
-        return in_words(self._transform, self.standardize_features) if reads else ""
+        return (
+            "" if self.batching == "sources" else super().features_in_words
+        )  # encoders of queries read none
 
     @property
     def subgraph_budget(self) -> int:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -18,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, loaded
 from graphzoo.datamodules.batches import rank_and_world_size
-from graphzoo.datamodules.features import FeatureTransform, check_scaling, in_words, standardizes
+from graphzoo.datamodules.features import FeatureTransform, TreatsFeatures, check_scaling
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphBatch, WholeGraphSampler
 from graphzoo.datasets import (
     NodeGraph,
@@ -40,7 +39,7 @@ from graphzoo.types import GraphSpec, NodeBatch
 _told: set[tuple[str, str, str]] = set()
 
 
-class NodeDataModule(GraphDataModule):
+class NodeDataModule(TreatsFeatures, GraphDataModule):
     """A graph with labelled nodes, by name or path.
 
     Training sees the whole graph once an epoch, or the parts of a random partition that is a function of
@@ -120,8 +119,6 @@ class NodeDataModule(GraphDataModule):
         self._raw: NodeGraph | None = None
         self._graph: NodeGraph | None = None
         self._split: NodeSplit | None = None
-        self._transform: FeatureTransform | None = None
-        self._own_transform: FeatureTransform | None = None  # fitted to this graph, not taken from a model
         self._evaluation: dict[str, NodeBatch] = {}
 
     @classmethod
@@ -156,8 +153,8 @@ class NodeDataModule(GraphDataModule):
         A fit begins with the features as this graph has them; the task then takes those of its weights.
         """
         if self._graph is not None:
-            if stage == "fit" and self._transform is not self._own_transform:
-                self._take(loaded(self._own_transform))
+            if stage == "fit":
+                self.take_features(None)
             return
         raw = self._load(self._fetches)
         if not raw.num_classes:
@@ -177,26 +174,12 @@ class NodeDataModule(GraphDataModule):
             normalize=self.normalize_features,
             reduce_channels=self.reduce_channels,
             names=raw.feature_names,
-            standardize=standardizes(
-                raw.x,
-                asked=self.standardize_features,
-                normalize=self.normalize_features,
-                is_own=not self.is_named,
-            ),
+            standardize=self._standardizes(raw.x),
         )
         self._raw = raw
         self._graph = self.transformed(raw)
 
-    def take_features(self, described: Mapping[str, Any]) -> None:
-        """Treat the features as those that a checkpoint was trained on: with their means and deviations.
-
-        `described` is what `FeatureTransform.describe` said of them; where it does not fit, nothing changes.
-        """
-        if (trained := self.transform.as_trained(described)) is not self.transform:
-            self._take(trained)
-
-    def _take(self, transform: FeatureTransform) -> None:
-        self._transform = transform
+    def _treat(self, transform: FeatureTransform) -> None:
         self._graph = self.transformed(loaded(self._raw))
         self._evaluation.clear()
 
@@ -255,11 +238,6 @@ class NodeDataModule(GraphDataModule):
     def transform(self) -> FeatureTransform:
         """What is done to the raw features."""
         return loaded(self._transform)
-
-    @property
-    def features_in_words(self) -> str:
-        """What was done to them without being asked for; empty for nothing."""
-        return in_words(self.transform, self.standardize_features)
 
     @property
     def spec(self) -> GraphSpec:

@@ -28,11 +28,16 @@ def check_features(x: Any, spec: GraphSpec) -> None:
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != spec.in_channels:
         got = list(x.shape) if isinstance(x, Tensor) else x if x is None else type(x).__name__
         raise UsageError(f"the encoder was built for features [N, {spec.in_channels}], got {got}")
+    if x.is_complex():
+        raise UsageError(
+            "features are real numbers, got complex ones\nGive torch.view_as_real(x).flatten(1), "
+            "real and imaginary parts side by side"
+        )
 
 
 def cast_features(x: Tensor, module: nn.Module) -> Tensor:
-    """Dense features in the precision of the module's weights: NumPy's float64 and whole numbers, too."""
-    return x.to(next(module.parameters()).dtype) if x.layout is torch.strided else x
+    """Features in the precision of the module's weights: NumPy's float64 and whole numbers, too."""
+    return x.to(next(module.parameters()).dtype)
 
 
 def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:

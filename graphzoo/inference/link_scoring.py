@@ -23,7 +23,7 @@ from graphzoo.layers.noise import in_evaluation
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
-from graphzoo.tasks.scores import NEAR_QUERIES, outside_near
+from graphzoo.tasks.scores import NEAR_QUERIES
 from graphzoo.types import PairBatch
 
 # The split whose message graph and settings are those of `graphzoo test`.
@@ -191,20 +191,32 @@ class LinkPlace:
         order = row.argsort(stable=True)
         first_of = torch.searchsorted(row[order], torch.arange(heads.numel() + 1))
 
-        def answer(start: int, stop: int) -> tuple[Tensor, Tensor]:
+        def answer(start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+            """Places of the pairs of some heads, their logits, and which are far."""
             head = heads[start:stop].to(device)
             index = order[first_of[start] : first_of[stop]]
             node, place = v[index].to(device), (row[index] - start).to(device)
             if sampler is not None:
-                logits = self._task.score_near(sampler, head)[place, node]
-                if brings:
-                    far = outside_near(sampler, head, torch.zeros_like(head))[place, node]
-                    logits[far] = self._task.score_far(sampler, head[place[far]], node[far])
-                return index, logits
+                scores, far = self._task.score_near(sampler, head)
+                return index, scores[place, node], far[place, node].cpu()
             states = encoder(graph, head, torch.zeros_like(head))
-            return index, self._task.decode(states[node, place][:, None]).squeeze(0)
+            logits = self._task.decode(states[node, place][:, None]).squeeze(0)
+            return index, logits, torch.zeros(index.numel(), dtype=torch.bool)
 
-        return self._halves(answer, heads.numel(), size if sampler is None else min(size, NEAR_QUERIES))
+        if sampler is None:
+            return [found[:2] for found in self._halves(answer, heads.numel(), size)]
+        size = min(size, NEAR_QUERIES)
+        found = self._halves(answer, heads.numel(), size)
+        if not brings:
+            return [(index, logits) for index, logits, _ in found]
+        far = torch.cat([torch.empty(0, dtype=torch.int64), *(index[far] for index, _, far in found)])
+
+        def bring(start: int, stop: int) -> tuple[Tensor, Tensor]:
+            index = far[start:stop]
+            return index, self._task.score_far(sampler, u[index].to(device), v[index].to(device))
+
+        near = [(index[~far], logits[~far.to(device)]) for index, logits, far in found]
+        return [*near, *self._halves(bring, far.numel(), size)]
 
 
 def best_partners(

@@ -39,6 +39,9 @@ def masked_attention(
         mask: True where a key may be attended to, [B, T], bool; None where all may. At least one per row.
         p: Probability with which a weight is dropped, in [0, 1).
         generator: On the device of `query`; needed, and looked at, only with dropout.
+
+    Raises:
+        ValueError: if `p` is out of range, or there is dropout and no generator.
     """
     check_range(at_least=0, below=1, p=p)
     allowed = None if mask is None else mask[:, None, None]

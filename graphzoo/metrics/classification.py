@@ -28,7 +28,7 @@ class Accuracy(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Count logits [T, C] of classes [T], int64, or yes-no labels [T, C], float; unknown are -1 and NaN.
+        """Count logits [T, C] of classes [T], int64, or yes-no labels [T, C]; unknown are -1, of floats NaN.
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
@@ -76,7 +76,7 @@ class RocAuc(Metric):
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would rank above all others.
-            ValueError: for single-label data with other than two classes, and shapes that do not fit.
+            ValueError: for single-label data with other classes than 0 and 1, and shapes that do not fit.
         """
         target = _with_unknown(logits, target)
         require_finite(logits, first_row)
@@ -110,6 +110,8 @@ def _with_unknown(logits: Tensor, target: Tensor) -> Tensor:
     if logits.dim() == 2 and target.shape in (logits.shape, logits.shape[:1]):
         if target.dim() == 1 or target.is_floating_point():
             return target
+        if bool((target > 1).any()):
+            raise ValueError(f"yes-no labels are 0, 1, or -1 where unknown, got {int(target.max())}")
         return target.to(torch.float32).masked_fill(target < 0, torch.nan)
     given = f"logits {list(logits.shape)} do not fit target {list(target.shape)}"
     raise ValueError(

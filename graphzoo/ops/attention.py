@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import check_choice
+from graphzoo.ops.eager import is_traced
 from graphzoo.ops.map_rows import map_rows
 
 AttentionNorm = Literal["l2", "fro"]
@@ -122,12 +123,16 @@ def prototype_attention_weights(
         ValueError: for shapes that do not fit, and on the CPU for a node that is none.
     """
     _check(query, key, key)
-    if node.shape != query.shape[1:2] or node.dtype != torch.int64:
+    if node.shape != query.shape[1:2] or node.dtype not in (torch.int64, torch.int32):
         raise ValueError(
             f"node must be int64 [{query.shape[1]}], one for each query, got {node.dtype} {list(node.shape)}"
         )
-    if not node.is_cuda and node.numel() and not 0 <= int(node.min()) <= int(node.max()) < query.shape[0]:
-        raise ValueError(f"node must be in 0..{query.shape[0] - 1}, got {node.tolist()}")
+    node = node.long()
+    if node.device.type == "cpu" and not is_traced(node):
+        wrong = ((node < 0) | (node >= query.shape[0])).nonzero()
+        if wrong.numel():
+            place = int(wrong[0])
+            raise ValueError(f"node[{place}] = {int(node[place])}: nodes are 0..{query.shape[0] - 1}")
     num_nodes = query.shape[0]
     dims = (3,) if norm == "l2" else (0, 3)
     q, k = (x * x.square().sum(dims, keepdim=True).clamp_min(_EPS).rsqrt() for x in (query, key))

@@ -90,7 +90,7 @@ class FactRemover:
             Mask [2n], bool, True where the edge stays; None if nothing is hidden.
 
         Raises:
-            ValueError: for what is no positions, such as a mask.
+            ValueError: for a mask, and on the CPU for positions beyond the last fact.
         """
         if removed.dtype not in (torch.int64, torch.int32):
             raise ValueError(
@@ -98,6 +98,10 @@ class FactRemover:
             )
         if self.mode == "none":
             return None
+        if removed.device.type == "cpu" and removed.numel():
+            least, most = int(removed.min()), int(removed.max())
+            if least < 0 or most >= self.num_facts:
+                raise ValueError(f"removed has {least}..{most}: facts are 0..{self.num_facts - 1}")
         if self._group is None:
             keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
             keep.index_fill_(0, removed.long(), False)  # `keep[removed] = False` would copy a number

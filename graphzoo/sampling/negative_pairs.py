@@ -57,6 +57,9 @@ class NegativePairs:
 
         Returns:
             Pairs [2, B * K], int64, those of a link side by side, on the device of the edges.
+
+        Raises:
+            ValueError: on the CPU, for a source that is no node.
         """
         device = self._free_below.device
         index = index.to(device)
@@ -65,8 +68,12 @@ class NegativePairs:
         count = torch.full_like(first, self.num_free)
         if source is not None:
             source, before = source.to(device), self._free_before
-            if device.type == "cpu" and bool(((source < 0) | (source >= self.num_nodes)).any()):
-                raise ValueError(f"source must be in 0..{self.num_nodes - 1}, got {source.tolist()}")
+            if device.type == "cpu":
+                wrong = ((source < 0) | (source >= self.num_nodes)).nonzero()
+                if wrong.numel():
+                    at = int(wrong[0])
+                    last = self.num_nodes - 1
+                    raise ValueError(f"source[{at}] = {int(source[at])}: nodes are 0..{last}")
             has_free = before[source + 1] > before[source]
             count = torch.where(has_free, before[source + 1] - before[source], count)
             first = torch.where(has_free, before[source], first)

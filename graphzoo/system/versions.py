@@ -1,4 +1,4 @@
-"""Versions that a result depends on."""
+"""Which versions of Python and packages there are, for checkpoints and results."""
 
 from __future__ import annotations
 

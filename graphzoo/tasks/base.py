@@ -107,6 +107,7 @@ class Task(LightningModule):
         self._begun: tuple[Mapping[str, Any], str] | None = None  # the weights it began with: what they say
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
         self._loaded_data: dict[str, Any] = {}
+        self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
         self._told_of_draw: set[str] = set()  # fingerprints of splits
         self.micro_batches = MicroBatches(self)
         self.step_loss: Tensor | None = None
@@ -190,8 +191,8 @@ class Task(LightningModule):
         self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
         if stage == "fit" or self._trainer is None:
             return
-        if self._loaded_data and self._has_data():
-            self._take_features(self._loaded_data)
+        if self._has_data():
+            self._take_features({"features": self._treatment})
         for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, WeightAveraging):
                 callback._average_model = None  # the next fit makes another
@@ -391,6 +392,7 @@ class Task(LightningModule):
         # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
         self.__dict__["_earlier"] = _earlier(described)
+        self.__dict__["_treatment"] = described.get("features")
         if self._has_data():
             self._check_loaded()  # before weights are found to have other shapes
             self._take_features(self._loaded_data)
@@ -407,6 +409,8 @@ class Task(LightningModule):
         """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this."""
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
+        transform = getattr(self._datamodule(), "transform", None)
+        self._treatment = None if transform is None else transform.describe()
         if (resumed := self.__dict__.pop("_resumed", None)) is not None:
             check_training_state(self.trainer, resumed)
 

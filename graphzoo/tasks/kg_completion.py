@@ -533,7 +533,7 @@ class KGCompletion(Task):
             asked = head[start:stop], relation[start:stop]
             if sampler is None:
                 return self._drawn_logits(graph, *asked)
-            return score_near(sampler, *asked, self._drawn_logits, margin=MARGIN)
+            return score_near(sampler, *asked, self._drawn_logits, margin=MARGIN)[0]
 
         scores = self._halves(score, head.numel(), size)
         return torch.cat(scores) if scores else torch.empty(0, graph.num_nodes, device=head.device)

@@ -400,7 +400,7 @@ class LinkPrediction(Task):
         if head is None or row is None:
             head, row = torch.unique(u, return_inverse=True)
         if near is not None:
-            parts = [self.score_near(near, part) for part in head.split(NEAR_QUERIES)]
+            parts = [self.score_near(near, part)[0] for part in head.split(NEAR_QUERIES)]
             return torch.cat(parts)[row, v] if parts else torch.empty(0, device=self.device)
         graph = self.to_device_once(f"graph/{split}", self._datamodule().relational_graph(split))
         mask = None
@@ -416,17 +416,13 @@ class LinkPrediction(Task):
 
         return mean_of_draws(score, self.num_draws) if noise_seed is None else score(noise_seed)
 
-    def score_near(self, sampler: NeighbourhoodSampler, head: Tensor) -> Tensor:
-        """Logits of all nodes as partners of each head, [B, N]; see `graphzoo.tasks.scores.score_near`."""
+    def score_near(self, sampler: NeighbourhoodSampler, head: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of all nodes as partners of each head [B], and which are far; see `score_near`."""
         return score_near(sampler, head, torch.zeros_like(head), self._near_logits)
 
     def score_far(self, sampler: NeighbourhoodSampler, head: Tensor, node: Tensor) -> Tensor:
-        """Logits of pairs `head`, `node` [P] that are not near; see `graphzoo.tasks.scores.score_far`."""
-        parts = [
-            score_far(sampler, u, torch.zeros_like(u), v, self._near_logits)
-            for u, v in zip(*(torch.split(nodes, NEAR_QUERIES) for nodes in (head, node)), strict=True)
-        ]
-        return torch.cat([torch.empty(0, device=head.device), *parts])
+        """Logits of pairs `head`, `node` [P] that are far from each other; see `tasks.scores.score_far`."""
+        return score_far(sampler, head, torch.zeros_like(head), node, self._near_logits)
 
     def _near_logits(self, graph: QueryGraph, place: Tensor, relation: Tensor) -> Tensor:
         encoder = self.encoder
@@ -505,7 +501,7 @@ class LinkPrediction(Task):
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """Refuse other settings of the sampler, too."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
-        fixed: tuple[str, ...] = (*_FIXED, "normalize_features")
+        fixed: tuple[str, ...] = _FIXED + (() if trained["features"] is None else ("normalize_features",))
         if "neighbourhood" in before:  # older checkpoints have none
             fixed += _NEAR if now["eval_neighbourhood"] is None else _NEAR[:1]
         for option in fixed:

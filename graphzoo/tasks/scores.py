@@ -39,18 +39,19 @@ def score_near(
     logits: Callable[[QueryGraph, Tensor, Tensor], Tensor],
     *,
     margin: int = 0,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Logits inside the neighbourhood; outside whole numbers below all of them, the nearest first.
 
     Queries are `head` [B] and `relation` [B]; `logits` of the nodes of a graph are [B, K], for its heads'
-    places and the relations. Those outside lie `margin` below the lowest logit. Returns [B, N], float32.
+    places and the relations. Those outside lie `margin` below the lowest logit. Returns the scores [B, N],
+    float32, and which nodes lie outside, bool.
     """
     graph, levels = sampler.with_levels(head, relation)
     graph, levels = graph.to(head.device), levels.to(head.device)
     inside = logits(graph, graph.find(head), relation).float()
     # floats hold whole numbers exactly up to 2^24, so that levels stay apart
     scores = (inside.amin(1, keepdim=True).floor() - margin).clamp(max=_UNLIKELY) - levels
-    return scores.scatter_(1, graph.nodes, inside)
+    return scores.scatter_(1, graph.nodes, inside), levels > 0
 
 
 def outside_near(sampler: NeighbourhoodSampler, head: Tensor, relation: Tensor) -> Tensor:

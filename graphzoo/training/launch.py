@@ -143,6 +143,8 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
             _take_model(state, *weights)
         if brings_options:
             _take_data_options(state, *weights)
+    elif plan.run_config is not None:
+        _keep_scaling(state, plan.run_config)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
     scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
@@ -265,6 +267,17 @@ def _brings_data_options(plan: Plan) -> bool:
     # a fit from a checkpoint resumes its run
     is_alone = plan.checkpoint is not None and plan.run_config is None and plan.command != "fit"
     return (bool(plan.weights) or is_alone) and not plan.names_recipe and not config_files(plan.typed)
+
+
+def _keep_scaling(state: RunState, config: Path) -> None:
+    """Leave features as they were in a run of links that is older than the option to standardise them."""
+    data = read_settings(config).get("data") or {}
+    name = "standardize_features"
+    is_old = name not in (data.get("init_args") or {}) and not state.plan.names(f"data.{name}")
+    if is_old and str(data.get("class_path")).endswith(".LinkDataModule"):
+        features = (_weights_of(state.plan)[1].get("graphzoo") or {}).get("features") or {"mean": None}
+        if "mean" not in features:
+            state.arguments.append(f"--data.init_args.{name}=false")
 
 
 def _take_data_options(state: RunState, source: Path, content: Mapping[str, Any]) -> None:

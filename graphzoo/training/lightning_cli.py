@@ -199,7 +199,7 @@ class GraphzooCLI(LightningCLI):
         if not self.plan.resume or not kept:
             return text
         config["trainer"] |= kept
-        header = "".join(f"# {line}\n" for line in _header(self.state))
+        header = self._header_text()
         return header + yaml.safe_dump(config, sort_keys=False)
 
     def _lock(self) -> None:
@@ -321,15 +321,24 @@ class GraphzooCLI(LightningCLI):
         if self._wrote or self.plan.dry_run or not self.trainer.is_global_zero:
             return
         self._wrote = True
-        if self._guard is not None and self._guard.is_other_data and not self.state.resumed:
-            self.state.resumed = f"on other data after epoch {resume.finished_epochs(self.checkpoint or {})}"
-            first, _, rest = self._config_text.partition("\n")
-            self._config_text = f"{first}\n# resumed: {self.state.resumed}\n{rest}"
+        if self._guard is not None and self._guard.is_other_data:
+            self._note_other_data()
         self.state.wrote = write_config(self.run_dir, self._config_text)
         for logger in self.trainer.loggers:
             logger.log_hyperparams({**self.state.names, "config": without_folders(self._plain)})
             if self.plan.resume and self.checkpoint is not None and isinstance(logger, own.MetricsFile):
                 logger.forget_after(int(self.checkpoint.get("global_step", 0)) - 1)
+
+    def _note_other_data(self) -> None:
+        """In the first lines of config.yaml and in results.json."""
+        before, known = self.state.resumed, self._header_text()
+        done = resume.finished_epochs(self.checkpoint or {})
+        told = before.replace("other settings", "other settings and on other data")
+        self.state.resumed = told if before else f"on other data after epoch {done}"
+        self._config_text = self._header_text() + self._config_text.removeprefix(known)
+
+    def _header_text(self) -> str:
+        return "".join(f"# {line}\n" for line in _header(self.state))
 
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""

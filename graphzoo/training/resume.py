@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 
+from graphzoo.callbacks.checkpoint import BestCheckpoint
 from graphzoo.catalog.classes import defaults_of, is_same_class
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (
@@ -28,6 +32,8 @@ from graphzoo.tasks.base import Task
 from graphzoo.training.plan import Plan
 
 log = logging.getLogger(__name__)
+
+_LEAKS = ": what is validated and tested may be trained on already"
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
@@ -76,7 +82,9 @@ def differences(
     before, now = (trained or {}).get("data") or {}, config.get("data") or {}
     if before:
         old, new = before.get("init_args") or {}, now.get("init_args") or {}
-        differing |= _compare("--data", old, new, now.get("class_path"), _HARMLESS)
+        # of a run that is older than this option, the fingerprint says how features were treated
+        younger = {"standardize_features"} - old.keys()
+        differing |= _compare("--data", old, new, now.get("class_path"), _HARMLESS | younger)
     differing |= _differing_trainer((trained or {}).get("trainer"), config.get("trainer"))
     if trained:
         for section in ("optimizer", "lr_scheduler"):
@@ -228,31 +236,39 @@ class ResumeGuard(Callback):
         differs = bool(here and there) and here["fingerprint"] != there["fingerprint"]
         # first, as the fingerprint of links and triples depends on their split
         if differs and (words := _split_words(datamodule, here, there)):
-            return self._refuse_split(here, " ".join(words))
+            return self._refuse_split(trainer, here, " ".join(words))
         given, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and given is not None and given != trained:
             self._refuse(
+                trainer,
                 f"the data differ from those the checkpoint was trained on (fingerprint {given[:12]}, there "
-                f"{trained[:12]})",
-                "the same files",
+                f"{trained[:12]})" + (_LEAKS if differs else ""),
+                "the same files, and the same treatment of features",
             )
         elif differs:
-            self._refuse_split(here, "the files that it was trained on")
+            self._refuse_split(trainer, here, "the files that it was trained on")
 
-    def _refuse_split(self, here: dict[str, Any], remedy: str) -> None:
+    def _refuse_split(self, trainer: Trainer, here: dict[str, Any], remedy: str) -> None:
         there = self.data["split"]
         self._refuse(
+            trainer,
             f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
-            f"{there['name']} {there['index']})",
+            f"{there['name']} {there['index']}){_LEAKS}",
             remedy,
         )
 
-    def _refuse(self, what: str, remedy: str) -> None:
-        what += ": what is validated and tested may be trained on already"
+    def _refuse(self, trainer: Trainer, what: str, remedy: str) -> None:
+        """Raise, or where the user wants it so, warn: scores of the other data then do not count any more."""
         if not self.override:
             raise UsageError(f"{what}\nGive {remedy}, or add --override")
         self.is_other_data = True
         log.warning(what)
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, BestCheckpoint):
+                callback.forget_best()
+            elif isinstance(callback, EarlyStopping):
+                callback.best_score, callback.wait_count = torch.tensor(math.inf), 0
+                callback.best_score *= 1 if callback.mode == "min" else -1
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for optimizer in trainer.optimizers:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
 from helpers.own import QUIET_CPU, SMALL_LINKS
 
 from graphzoo.catalog.presets import list_presets
@@ -135,3 +136,55 @@ def test_tables_leave_out_hits_that_every_link_has(fit_links, results):
     assert "Hits@1 " in told and "Hits@100" not in told
     chosen_by_it = fit_links("--run_dir=other", "--model.metric=hits@100", epochs=1).out
     assert "Hits@100" in chosen_by_it
+
+
+def test_a_run_older_than_standardised_features_is_tested_and_resumed(workplace, cli, results):
+    """Its config.yaml knows of no such option, and its features were left as they are."""
+    make_link_graph().save(Path("own.npz"))
+    names = ["fit", "--model=galit", "--data=links", "--data.path=own.npz", *QUIET_CPU]
+    assert cli(*names, *SMALL_LINKS["galit"], "--trainer.max_epochs=2", "--run_dir=new").status == 0
+    left = ["--data.standardize_features=false", "--run_dir=run"]
+    assert cli(*names, *SMALL_LINKS["galit"], "--trainer.max_epochs=2", *left).status == 0
+    config = Path("run/config.yaml")
+    text = config.read_text()
+    assert results("run")["metrics"] != results("new")["metrics"], "else this shows nothing"
+    config.write_text(text.replace("    standardize_features: false\n", ""))
+    assert config.read_text() != text
+    assert cli("test", "run", "--run_dir=again", *QUIET_CPU).status == 0
+    assert results("again")["metrics"] == results("run")["metrics"]
+    resumed = cli("fit", "run", "--trainer.max_epochs=3", *QUIET_CPU)
+    assert resumed.status == 0, resumed.err
+    assert results("run")["resumed"] is None
+    other = cli("fit", "run", "--trainer.max_epochs=4", "--data.standardize_features=true", *QUIET_CPU)
+    assert other.status == 2 and "--data.standardize_features: False there, True here" in other.err
+
+
+@pytest.mark.parametrize("more", [[], ["--model.lr=0.02"]], ids=["split", "split-and-rate"])
+def test_a_resume_on_another_split_forgets_scores_of_the_first(more, workplace, cli, results):
+    """Its best checkpoint is one of the new split: that of the first is refused a test on this one."""
+    links = make_link_graph().train.tolist()
+    Path("own.csv").write_text("".join(f"{u},{v}\n" for u, v in links))
+    data = ["--data=links", "--data.path=own.csv", *QUIET_CPU, "--run_dir=run"]
+    assert cli("fit", "--model=pencil", *data, *SMALL_LINKS["pencil"], "--trainer.max_epochs=3").status == 0
+    asked = ["fit", "run", "--data.split_index=1", "--trainer.max_epochs=4", *more, *QUIET_CPU]
+    refused = cli(*asked)
+    assert refused.status == 2 and "--override" in refused.err
+    result = cli(*asked, "--override")
+    assert result.status == 0, result.err
+    found = results("run")
+    assert found["resumed"] == "with other settings and on other data after epoch 3"
+    assert found["split"]["index"] == 1 and found["best_epoch"] == 3
+    assert (
+        "# resumed: with other settings and on other data after epoch 3\n"
+        in Path("run/config.yaml").read_text()
+    )
+
+
+def test_normalised_features_that_are_not_there_do_not_matter(workplace, cli):
+    make_link_graph(features=False).save(Path("own.npz"))
+    data = ["--data=links", "--data.path=own.npz", *QUIET_CPU]
+    made = ["--data.normalize_features=true", "--run_dir=run", "--trainer.max_epochs=1"]
+    assert cli("fit", "--model=knowformer", *data, *SMALL_LINKS["knowformer"], *made).status == 0
+    assert cli("export", "run", "--out", "shared").status == 0
+    tested = cli("test", "--ckpt_path=shared", *data, "--run_dir=tested")
+    assert tested.status == 0, tested.err

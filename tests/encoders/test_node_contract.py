@@ -227,16 +227,18 @@ def test_a_setting_that_changes_between_two_calls_counts_in_the_second(cls, sett
         assert (got is None and expected is None) or torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
 @pytest.mark.parametrize("encoder", [GALiT, NodeFormer, GNN, SGFormer, SGFormerPyG, Polynormer, MLP, SGC])
-def test_features_of_any_numbers_are_those_of_the_weights(encoder, dtype):
+def test_features_of_any_numbers_are_those_of_the_weights(encoder, dtype, layout):
     """NumPy makes float64, and one-hot features whole numbers."""
     torch.manual_seed(0)
-    x, edges = (
-        torch.eye(6)[torch.tensor([0, 1, 2, 3, 4, 5, 1, 2])],
-        torch.tensor([[0, 1, 2, 5], [1, 2, 3, 7]]),
-    )
+    x = torch.eye(6)[torch.tensor([0, 1, 2, 3, 4, 5, 1, 2])]
+    edges = torch.tensor([[0, 1, 2, 5], [1, 2, 3, 7]])
     made = encoder(6, 4, 2).eval()
-    found, expected = made(x.to(dtype), edges), made(x, edges)
+    given = x.to(dtype) if layout == "dense" else x.to_sparse_csr().to(dtype)
+    found, expected = made(given, edges), made(x, edges)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected)
+    with pytest.raises(UsageError, match="features are real numbers, got complex ones"):
+        made(x.to(torch.complex64), edges)

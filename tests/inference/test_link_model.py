@@ -719,3 +719,29 @@ def test_features_of_another_graph_are_scaled_as_in_training(tmp_path):
     plain = LinkDataModule(edge_index=first, batch_size=64, standardize_features=False)
     with pytest.raises(UsageError, match="Give --data.standardize_features True"):
         trainer.test(task, plain, ckpt_path=str(tmp_path / "a.ckpt"), verbose=False)
+
+
+def test_features_are_those_of_the_weights_whoever_was_tested_before(tmp_path):
+    graph = make_link_graph()
+    first = dataclasses.replace(graph, x=graph.x * 100 + 5, fingerprint="")
+    other = dataclasses.replace(make_link_graph(seed=1), name="other", x=graph.x * 300, fingerprint="")
+    data, there = (LinkDataModule(edge_index=each, batch_size=64) for each in (first, other))
+    task, trainer = fit("galit", data, 2)
+    trainer.save_checkpoint(tmp_path / "first.ckpt")
+    own = trainer.test(task, data, verbose=False)[0]
+    second, _ = fit("galit", there, 2)
+    loaded = graphzoo.load(tmp_path / "first.ckpt", data=first).task
+    at_other = trainer.test(loaded, there, verbose=False)[0]
+    assert trainer.test(task, there, verbose=False)[0] == at_other, "fitted or loaded"
+    trained_there = trainer.test(second, there, verbose=False)[0]
+    assert trained_there != at_other
+    torch.testing.assert_close(there.x.mean(0), torch.zeros(there.x.shape[1]), atol=1e-5, rtol=0)
+    trainer.test(second, data, verbose=False)
+    assert trainer.test(task, data, verbose=False)[0] == own
+
+
+def test_names_that_differ_by_a_zero_are_told_of_another_graph_too(load, tmp_path, recwarn):
+    model = load("knowformer")
+    (tmp_path / "edges.csv").write_text("source,target\n1.0,2\n2.0,1\n3,4\n")
+    model.predict("3", k=1, data=tmp_path / "edges.csv")
+    assert any("2 pairs of nodes differ by .0 alone" in str(warning.message) for warning in recwarn)

@@ -132,3 +132,15 @@ def test_a_graph_without_inverses_is_refused():
     head, relation, tail = facts().t()
     with pytest.raises(UsageError, match="inverse"):
         compare_relations(RelationalGraph(torch.stack([head, tail]), relation, N, R))
+
+
+def test_compilers_leave_the_comparison_alone():
+    """It runs SciPy, which they would take apart, once more for every new graph."""
+    from torch._dynamo.testing import CompileCounter
+
+    graph, counter = graph_of(facts()), CompileCounter()
+    torch.compiler.reset()
+    compare = torch.compile(lambda graph, x: compare_relations(graph).propagate(x) + 1, backend=counter)
+    states = torch.randn(2 * R, 3)
+    torch.testing.assert_close(compare(graph, states), compare_relations(graph).propagate(states) + 1)
+    assert counter.frame_count <= 5, "SciPy's own functions are dozens"

@@ -185,3 +185,5 @@ def test_whole_yes_no_labels_are_unknown_at_minus_one(metric):
     whole.update(logits, target)
     floats.update(logits, torch.tensor([[float("nan")], [1.0], [0.0]]))
     assert whole.compute() == floats.compute() == 1
+    with pytest.raises(ValueError, match="yes-no labels are 0, 1, or -1 where unknown, got 2"):
+        metric().update(logits, target + 1)

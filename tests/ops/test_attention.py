@@ -73,6 +73,15 @@ def test_wrong_input_is_refused():
 
 def test_weights_are_of_one_node_for_each_query():
     query, key = torch.randn(2, 5, 2, 1, 3)
-    for wrong in (torch.tensor([3]), torch.tensor([3.0, 1.0]), torch.tensor([3, -1]), torch.tensor([3, 5])):
+    for wrong in (torch.tensor([3]), torch.tensor([3.0, 1.0])):
         with pytest.raises(ValueError, match="node must be"):
             prototype_attention_weights(query, key, wrong)
+    for wrong in (-1, 5):
+        with pytest.raises(ValueError, match=rf"node\[1\] = {wrong}: nodes are 0..4"):
+            prototype_attention_weights(query, key, torch.tensor([3, wrong]))
+    whole = prototype_attention_weights(query, key, torch.tensor([3, 1]))
+    assert torch.equal(
+        prototype_attention_weights(query, key, torch.tensor([3, 1], dtype=torch.int32)), whole
+    )
+    on_meta = (each.to("meta") for each in (query, key, torch.tensor([3, 1])))
+    assert prototype_attention_weights(*on_meta).shape == whole.shape

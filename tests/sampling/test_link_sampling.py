@@ -126,5 +126,5 @@ def test_pairs_of_other_nodes_hide_nothing():
 def test_sources_that_are_no_nodes_are_refused():
     pairs = NegativePairs(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4)
     for source in (-1, 4):
-        with pytest.raises(ValueError, match=rf"source must be in 0\.\.3, got \[{source}\]"):
+        with pytest.raises(ValueError, match=rf"source\[0\] = {source}: nodes are 0..3"):
             pairs.sample(torch.tensor([0]), source=torch.tensor([source]), seed=0, epoch=0)

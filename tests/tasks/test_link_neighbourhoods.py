@@ -132,8 +132,9 @@ def test_outside_is_behind_all_inside():
     sampler = datamodule.neighbourhoods("test")
     near = sampler(head, torch.zeros_like(head))[0]
     assert near.nodes.shape == (6, 10)
-    scores = task.score_near(sampler, head)
+    scores, far = task.score_near(sampler, head)
     inside = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, near.nodes, True)
+    assert torch.equal(far, ~inside)
     lowest = scores.masked_fill(~inside, float("inf")).amin(1)
     assert (scores.masked_fill(inside, -float("inf")).amax(1) < lowest).all()
 
@@ -188,6 +189,28 @@ def test_pairs_that_are_far_apart_have_logits_of_their_own(both):
     order = place.score(pairs)  # as in the test
     torch.testing.assert_close(order[~far], scores[~far])
     assert (order[far] < -9).all()
+
+
+def test_far_pairs_heed_the_memory_and_the_batch_size(monkeypatch):
+    datamodule = data(neighbourhood=6)
+    task = build("knowformer", datamodule).eval()
+    settings = task.describe_data(datamodule)["data"]["settings"]
+    place = LinkPlace(task, datamodule.graph, datamodule.transform, settings)
+    pairs = torch.stack([torch.zeros(40, dtype=torch.int64), torch.arange(1, 41)], 1)
+    expected, sizes = place.score(pairs, brings=True), []
+    forward, most = type(task.encoder).forward, [4]
+
+    def small(self, graph, head, *more, **settings):
+        if head.numel() > most[0]:
+            raise torch.OutOfMemoryError("out of memory")
+        sizes.append(head.numel())
+        return forward(self, graph, head, *more, **settings)
+
+    monkeypatch.setattr(type(task.encoder), "forward", small)
+    torch.testing.assert_close(place.score(pairs, brings=True), expected, atol=1e-5, rtol=1e-5)
+    assert max(sizes) == 4
+    most[0] = 1
+    torch.testing.assert_close(place.score(pairs, 1, brings=True), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_other_settings_than_the_checkpoint_has_are_refused():

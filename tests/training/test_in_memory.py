@@ -476,3 +476,13 @@ def test_features_of_links_may_be_any_numbers(tmp_path, kind):
     edges = torch.stack([torch.arange(39), torch.arange(1, 40)])
     given_data(Data(x=made, edge_index=edges, num_nodes=40), "pair").write(tmp_path / "links.npz")
     assert torch.equal(link_graph_from_files(tmp_path / "links.npz").x, x)
+
+
+def test_a_split_that_a_data_object_brings_is_told_to_be_ignored(tmp_path, recwarn):
+    """As PyG's RandomLinkSplit leaves it; names of its loaders say nothing."""
+    edges = make_link_graph().train.t().contiguous()
+    data = Data(edge_index=edges, num_nodes=60, edge_label=torch.ones(4), edge_label_index=edges[:, :4])
+    data.n_id, data.batch_size = torch.arange(60), 4
+    given_data(data, "pair")
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert said.startswith("data: edge_label, edge_label_index ignored; the split is drawn here")

@@ -124,10 +124,9 @@ def _floats(names: list[str], kind: str) -> list[str]:
     )
     if not both:
         return []
+    differ = "differs" if len(both) == 1 else "differ"
     first = f"(first: {both[0]!r} and '{both[0]}.0')"
-    return [
-        f"{counted(len(both), 'pair')} of {kind} differ by .0 alone, kept apart {first}; write whole numbers"
-    ]
+    return [f"{counted(len(both), 'pair')} of {kind} {differ} by .0 alone, kept apart {first}"]
 
 
 def _unseen_differences(names: list[str], kind: str) -> list[str]:

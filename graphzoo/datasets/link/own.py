@@ -187,12 +187,13 @@ def _unread(folder: Path, files: Mapping[str, Path]) -> list[str]:
         for entry in sorted(folder.iterdir())
         if entry.name.lower().endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")) and entry.name not in known
     ]
-    if _NODES in files:
-        tables = [name for name in tables if nearest(name.split(".")[0], parts)]
-    if not tables:
-        return []
-    more = ", ..." if len(tables) > 5 else ""
-    return [f"{folder}: {', '.join(tables[:5])}{more} not read; features of nodes are read from nodes.csv"]
+    meant = {name: nearest(name.split(".")[0], parts, count=1) for name in tables}
+    told = [f"{folder}: {name} not read; did you mean {near[0]}?" for name, near in meant.items() if near]
+    rest = [name for name, near in meant.items() if not near] if _NODES not in files else []
+    if rest:
+        more = ", ..." if len(rest) > 5 else ""
+        told.append(f"{folder}: {', '.join(rest[:5])}{more} not read; features are read from nodes.csv")
+    return told
 
 
 def _parse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ _USED = {
 }  # fmt: skip
 _INDICES = {f"{part}_{kind}" for part in ("train", "val", "valid", "test") for kind in ("idx", "index")}
 _INDICES |= {"valid_mask", "valid_masks"}
+# what PyG's loaders leave in a Data, and its names for links that are held out
+_OF_LOADERS = {"n_id", "e_id", "input_id", "batch_size", "num_sampled_nodes", "num_sampled_edges"}
+_OWN_SPLIT = re.compile(r"(pos_|neg_)?edge_label|(train|val|valid|test)_.*edge")
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -65,7 +69,6 @@ def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     """What is not used of an own graph, or may be meant otherwise."""
     notices = notices_of_edges(parts)
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
-    notices += _absent_classes(parts, y)
     if others:
         notices.append(f"{', '.join(others[:6])}{', ...' if len(others) > 6 else ''} ignored")
     notices += [
@@ -77,22 +80,6 @@ def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     return notices
 
 
-def _absent_classes(parts: Mapping[str, Any], y: Tensor) -> list[str]:
-    """A line if numbers leave out classes that nobody has given a name."""
-    if y.dim() != 1 or not bool((y >= 0).any()) or parts.get("class_names") is not None:
-        return []
-    if np.asarray(parts.get("y")).dtype.kind not in "iufb":
-        return []
-    count, present = int(y.max()) + 1, torch.unique(y[y >= 0]).numel()
-    if present == count:
-        return []
-    unknown = " (255 is not read as unknown; -1 is)" if count == 256 else ""
-    return [
-        f"y has {present} of the classes 0..{count - 1}, and the others never occur{unknown}; to number them "
-        "from 0, give np.unique(y, return_inverse=True)[1]"
-    ]
-
-
 def notices_of_edges(parts: Mapping[str, Any]) -> list[str]:
     """What is given for each edge and not used."""
     return [
@@ -102,15 +89,17 @@ def notices_of_edges(parts: Mapping[str, Any]) -> list[str]:
 
 
 def notices_of_links(parts: Mapping[str, Any]) -> list[str]:
-    """What is not used of an own graph of links; what belongs to nodes' labels is silently not."""
-    others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
+    """What is not used of an own graph of links; labels and masks of nodes are passed over in silence."""
+    others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES - _OF_LOADERS)
+    splits = [name for name in others if _OWN_SPLIT.match(name)]
     told = notices_of_edges(parts)
-    if others:
-        more = ", ..." if len(others) > 6 else ""
+    if splits:
         told.append(
-            f"{', '.join(others[:6])}{more} ignored; the split is drawn here, and one of your own is given "
-            "as files train, valid and test"
+            f"{', '.join(splits[:6])} ignored; the split is drawn here, and one of your own is given as "
+            "files train, valid and test"
         )
+    if rest := [name for name in others if name not in splits]:
+        told.append(f"{', '.join(rest[:6])}{', ...' if len(rest) > 6 else ''} ignored")
     return told
 
 

@@ -18,7 +18,7 @@ from graphzoo.datasets.files.cache import TABLES, find_split, remember
 from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import listing, paths_of, warn
 from graphzoo.datasets.node.arrays import graph_parts
-from graphzoo.datasets.node.build import Parsed
+from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.graph import NodeGraph
 from graphzoo.datasets.node.own_csv import may_be_labels, read_tables
 from graphzoo.datasets.node.splits import PARTS, is_labelled
@@ -204,18 +204,35 @@ def _check_labels(source: str, parsed: Parsed) -> None:
 
 
 def _doubts(parsed: Parsed) -> list[str]:
-    """Classes that may stand for unknown ones, and those that may be one."""
+    """Classes that may stand for unknown ones, those that may be one, and those that never occur."""
     alike: dict[str, list[str]] = {}
     for name in parsed.class_names if parsed.y.ndim == 1 else ():
         alike.setdefault(re.sub(r"^(-?\d+)\.0+$", r"\1", name.lower()), []).append(name)
     several = [", ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
-    return [f"labels {names} count as different classes" for names in several[:1]] + [
-        f"label {name!r} counts as a class; leave the label empty where it is unknown"
-        for number, name in enumerate(parsed.class_names)
-        if set(parsed.class_names) != {"-1", "1"}
-        and name.lower() in _UNKNOWN
-        and parsed.y.ndim == 1
-        and bool((parsed.y == number).any())
+    return (
+        _absent(parsed)
+        + [f"labels {names} count as different classes" for names in several[:1]]
+        + [
+            f"label {name!r} counts as a class; leave the label empty where it is unknown"
+            for number, name in enumerate(parsed.class_names)
+            if set(parsed.class_names) != {"-1", "1"}
+            and name.lower() in _UNKNOWN
+            and parsed.y.ndim == 1
+            and bool((parsed.y == number).any())
+        ]
+    )
+
+
+def _absent(parsed: Parsed) -> list[str]:
+    """A line if the numbers of classes that have no names leave some out."""
+    present = torch.unique(parsed.y[parsed.y >= 0]) if parsed.y.ndim == 1 else parsed.y.new_empty(0)
+    count = len(parsed.class_names)
+    if present.numel() in (0, count) or parsed.class_names != number_names(count):
+        return []
+    byte = " (255 is not read as unknown, -1 is)" if count == 256 else ""
+    return [
+        f"y has {present.numel()} of the classes 0..{count - 1}{byte}; if the others do not exist, give "
+        "np.unique(y, return_inverse=True)[1]"
     ]
 
 

@@ -211,10 +211,13 @@ def test_a_split_in_an_npz_file_is_told_to_be_ignored(tmp_path, recwarn):
         edge_label=np.ones(4),
         y=np.zeros(40),
         train_mask=np.ones(40, bool),
+        n_id=np.arange(40),
+        year=np.zeros(40),
     )
     link_graph_from_files(tmp_path / "links.npz")
-    (said,) = [str(warning.message) for warning in recwarn]
-    assert "links.npz: edge_label, val_edge_index ignored; the split is drawn here" in said
+    split, rest = [str(warning.message) for warning in recwarn]
+    assert "links.npz: edge_label, val_edge_index ignored; the split is drawn here" in split
+    assert rest.endswith("links.npz: year ignored")
 
 
 def test_whole_numbers_that_became_floats_are_told(write, recwarn):
@@ -232,7 +235,12 @@ def test_floats_alone_and_versions_are_nobodys_double(write, quiet):
 
 
 def test_tables_that_are_not_read_are_told(tmp_path, recwarn):
-    for folder, extra in (("a", "Nodes.csv"), ("b", "edges_neg.tsv"), ("c", "ages.csv"), ("d", "notes.txt")):
+    for folder, extra in (
+        ("a", "Nodes.csv"),
+        ("b", "edges_neg.tsv"),
+        ("c", "weather.csv"),
+        ("d", "notes.txt"),
+    ):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "edges.csv").write_bytes(text(RING, ","))
         (tmp_path / folder / extra).write_text("id,age\nn1,2\n")
@@ -240,9 +248,11 @@ def test_tables_that_are_not_read_are_told(tmp_path, recwarn):
         link_graph_from_files(tmp_path / folder)
         link_graph_from_files(tmp_path / folder)  # once
     said = [str(warning.message) for warning in recwarn]
-    assert [one.split(": ")[1].partition(" not read")[0] for one in said] == [
-        "Nodes.csv", "edges_neg.tsv", "ages.csv",
-    ]  # fmt: skip
+    assert [one.split(": ")[1] for one in said] == [
+        "Nodes.csv not read; did you mean nodes?",
+        "edges_neg.tsv not read; did you mean edges?",
+        "weather.csv not read; features are read from nodes.csv",
+    ]
     nodes = "".join(f"n{i},{i}\n" for i in range(40))
     (tmp_path / "c" / "nodes.csv").write_text("id,age\n" + nodes)
     link_graph_from_files(tmp_path / "c")

@@ -345,13 +345,17 @@ def test_numbers_of_classes_that_never_occur_are_told(path):
     y = np.arange(N) % 3
     y[0] = -1
     no_masks = {"train_mask": None, "val_mask": None, "test_mask": None}
-    with pytest.warns(GraphzooDataWarning, match=r"4 of the classes 0\.\.255, .*255 is not read as unknown"):
+    with pytest.warns(GraphzooDataWarning, match=r"4 of the classes 0\.\.255 \(255 is not read as unknown"):
         node_graph_from_files(save(path, parts(y=torch.from_numpy(y.astype(np.uint8)), **no_masks)))
     named = {"class_names": [f"c{i}" for i in range(6)]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         node_graph_from_data(parts(y=torch.from_numpy(y), **no_masks))
-        node_graph_from_data(parts(y=torch.from_numpy(y * 2).clamp(-1), **no_masks, **named))
+        few = torch.from_numpy(y * 2).clamp(-1)
+        node_graph_from_data(parts(y=few, **no_masks, **named))
+        node_graph_from_data(parts(y=few, **no_masks), class_names=named["class_names"])
+        node_graph_from_data(parts(y=few, **no_masks), require_labels=False)
+        node_graph_from_data(parts(y=torch.from_numpy(y).bfloat16().requires_grad_(), **no_masks))
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
