@@ -32,6 +32,8 @@ class WarmupEMAWeightAveraging(WeightAveraging):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Make the average, under `64-true` in double precision: Lightning takes the model alone to it."""
+        if stage == "fit":  # counted from here, or as a checkpoint says, not as the fit before
+            self._latest_update_step, self._latest_update_epoch = 0, -1
         precision = trainer.precision_plugin
         if not isinstance(precision, DoublePrecision):
             super().setup(trainer, pl_module, stage)

@@ -94,6 +94,14 @@ class BestCheckpoint(ModelCheckpoint):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note an improvement; write one that has waited."""
         super().on_validation_end(trainer, pl_module)
+        self._flush_in_time(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The same, where an epoch has one validation: Lightning notes it here."""
+        super().on_train_epoch_end(trainer, pl_module)
+        self._flush_in_time(trainer)
+
+    def _flush_in_time(self, trainer: Trainer) -> None:
         if time.monotonic() - self._written_at >= self.seconds:
             self.flush(trainer)
 
@@ -128,6 +136,8 @@ class BestCheckpoint(ModelCheckpoint):
         if trainer.is_global_zero:
             path = os.path.join(self.dirpath or "", "best.ckpt")
             trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+            for logger in trainer.loggers:  # which may read the file
+                logger.after_save_checkpoint(proxy(self))
         self._written_at = time.monotonic()
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
@@ -141,9 +151,6 @@ class BestCheckpoint(ModelCheckpoint):
         self._pending = _copy(checkpoint) if trainer.is_global_zero else {}
         self._last_global_step_saved = trainer.global_step
         self._last_checkpoint_saved = filepath
-        if trainer.is_global_zero:
-            for logger in trainer.loggers:
-                logger.after_save_checkpoint(proxy(self))
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -328,6 +335,8 @@ class LastCheckpoint(Checkpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Give the signals back; see the class for why nothing is saved."""
         self.teardown(trainer, pl_module, "fit")
+        if isinstance(exception, Interrupted):  # heeded: the next fit of this trainer was not told to stop
+            self._signum, self._stopping = None, False
 
     def _any(self, trainer: Trainer, here: bool) -> bool:
         """Whether it holds in any process."""

@@ -103,7 +103,7 @@ def read_queue(
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         try:
-            words = shlex.split(line, comments=True)
+            words = shlex.split(_without_comment(line))
             if words:
                 entries.append(_entry(place, words, parser, options, runs, in_process=in_process))
         except ValueError as error:  # UsageError is one
@@ -118,6 +118,23 @@ def read_queue(
                 "Add --out DIR to one of them"
             )
     return entries
+
+
+def _without_comment(line: str) -> str:
+    """The line up to a word that begins with `#`, as in a shell; `shlex` would cut words, too."""
+    quote, escaped = "", False
+    for place, letter in enumerate(line):
+        if escaped:
+            escaped = False
+        elif letter == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter == "#" and (not place or line[place - 1].isspace()):
+            return line[:place]
+    return line
 
 
 def _entry(

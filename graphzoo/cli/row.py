@@ -73,7 +73,13 @@ class Row:
 
     def check(self) -> None:
         """Refuse a wrong option of any variant now, not after the runs of those before it."""
+        typed = {_option_of(word) for word in self.options if word.startswith("--")}
         for variant in self.variants:
+            if twice := sorted(typed & {_option_of(f"--{name}") for name in variant.options}):
+                raise UsageError(
+                    f"{self.title}, {variant.name!r}: the ablation sets {twice[0]}, and so does the command\n"
+                    f"Leave --{twice[0]} out"
+                )
             try:
                 settings_of(self.command, self.claim(variant)[1])
             except UsageError as error:
@@ -84,6 +90,11 @@ class Row:
     def folders(self) -> list[Path]:
         """Those of all variants."""
         return [self.folder(variant) for variant in self.variants]
+
+
+def _option_of(word: str) -> str:
+    """The option of `--model.init_args.lr=0.1`: `model.lr`."""
+    return word.removeprefix("--").partition("=")[0].replace(".init_args", "")
 
 
 def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:

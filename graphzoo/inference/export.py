@@ -25,7 +25,7 @@ from graphzoo.encoders.pretrained import (
 )
 from graphzoo.errors import UsageError, check_choice
 from graphzoo.runs.published import shown_metrics
-from graphzoo.runs.results_file import SELECTED, selection_of
+from graphzoo.runs.results_file import SELECTED, is_tested, selection_of
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import copy_regular
@@ -91,7 +91,7 @@ def export_run(
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
     info = task_of(task)
     settings = {k: v for k, v in (checkpoint.get("hyper_parameters") or {}).items() if k != "encoder"}
-    results = checkpoint.get("results") or {} if exported else _results(place, checkpoint.get("epoch"))
+    results = checkpoint.get("results") or {} if exported else _results(place, checkpoint)
     if own is not None and changed:
         task.load_state_dict(own)
         results, checkpoint["state_dict"] = {}, own
@@ -245,16 +245,16 @@ def _shareable(value: Any) -> Any:
     return value
 
 
-def _results(place: Path | None, epoch: int | None) -> dict[str, Any]:
+def _results(place: Path | None, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The run's test figures, if it was this checkpoint that was tested."""
     path = None if place is None else place / "results.json"
     if path is None or not path.is_file():
         return {}
     try:
         results = read_json(path)
-        tested_epoch = results.get("checkpoint_epoch", results.get("best_epoch"))
-        if tested_epoch != epoch:
+        if not is_tested(results, checkpoint):
             return {}
+        tested_epoch = checkpoint.get("epoch")
         tested = {name: float(results["metrics"][name]) for name in shown_metrics(results["metrics"])}
         kept = ("model", "data", "data_name", "recipe", "seed", "num_parameters", "config_hash", "split")
         evaluated = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}

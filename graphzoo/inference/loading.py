@@ -64,7 +64,7 @@ def load(
     # without `data` the run has the graph that is answered on
     model: KGModel | LinkModel | NodeModel = cls.of_checkpoint(checkpoint["graphzoo"], task, run, data)
     model.checkpoint, model.run_dir = file.absolute(), None if run is None else run.absolute()
-    model._epoch = checkpoint.get("epoch")
+    model._written = {name: checkpoint.get(name) for name in ("epoch", "global_step")}
     return model
 
 

@@ -8,10 +8,12 @@ from html import escape
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from graphzoo.catalog.tasks import RANKING, inference_task
 from graphzoo.errors import UsageError
+from graphzoo.runs.results_file import is_tested
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
@@ -71,7 +73,7 @@ class TrainedModel:
     task: Any
     checkpoint: Path | None = None
     run_dir: Path | None = None
-    _epoch: int | None = None
+    _written: Mapping[str, Any] = MappingProxyType({})  # epoch and global_step of its checkpoint
     _last: tuple[Any, Any] = (None, None)  # of another graph than its own: what it is known by, what was made
 
     def __repr__(self) -> str:
@@ -95,12 +97,12 @@ class TrainedModel:
         try:
             results = read_json(path)
             results = results.get("results", {}) if path.name == "config.json" else results
-            evaluated = results.get("checkpoint_epoch", results.get("best_epoch"))
+            evaluated = path.name == "config.json" or is_tested(results, self._written)
             figures = {str(name): float(value) for name, value in results.get("metrics", {}).items()}
         except (OSError, ValueError, AttributeError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nTest the run again: graphzoo test") from error
-        return Metrics(figures if evaluated == self._epoch or path.name == "config.json" else {})
+        return Metrics(figures if evaluated else {})
 
     def report(self, path: str | PathLike[str] | None = None, *, models: bool = True) -> Page:
         """Write the report of the run, one HTML file: results, curves, what the test showed.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 from math import isnan
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphzoo.catalog.settings import flatten
 from graphzoo.catalog.tasks import PERCENT
@@ -15,6 +16,7 @@ from graphzoo.report.results import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
 from graphzoo.runs.record import Group, Record
+from graphzoo.runs.results_file import config_hash
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -302,17 +304,21 @@ def _depth_families(groups: Sequence[Group]) -> list[dict[int, Group]]:
 
 def _without_depth(group: Group) -> tuple[str, int | None]:
     """All that makes a setting but its depth, and the depth if it has one and was tested."""
-    settings = flatten(group.first.config)
-    depth = settings.pop("model.encoder.num_layers", None)
-    kept = {
-        name: value
-        for name, value in settings.items()
-        if name.startswith(("model.", "data."))
-        and not name.endswith((".seed", ".root", ".num_workers", ".split_index"))
-    }
     record = group.first
-    key = f"{record.model} on {record.data_name} {sorted(kept.items(), key=lambda item: item[0])}"
+    config = copy.deepcopy(record.config)
+    depth = _take(config, "model", "encoder", "num_layers")
+    path = flatten(record.config.get("data"), "data").get("data.path")
+    key = f"{record.model} on {record.data_name} {path} {config_hash(config)} {record.apart}"
     return key, depth if isinstance(depth, int) and group.figures() else None
+
+
+def _take(config: Any, *names: str) -> Any:
+    """Remove a setting, at any `init_args` on the way, and return it; None where it is not set."""
+    for name in names[:-1]:
+        config = config.get(name) if isinstance(config, dict) else None
+        if isinstance(config, dict) and "init_args" in config:
+            config = config["init_args"]
+    return config.pop(names[-1], None) if isinstance(config, dict) else None
 
 
 def _draw_depth(curves: Sequence[dict[int, Group]], metric: str) -> Figure:

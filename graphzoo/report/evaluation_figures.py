@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -111,7 +112,7 @@ def _bars(table: Table, prefix: str) -> list[Picture]:
     series.sort(key=lambda one: MEANING.get(one[0], len(MEANING)))  # head before tail, as elsewhere
     most = f"The {MOST_BARS} with the most {weight or 'rows'}"
     caption = f"{most}; {left:,} more are in the table." if left > 0 else ""
-    first = series[0][1]
+    first = {name: value for name, value in series[0][1].items() if not math.isnan(value)} or series[0][1]
     low, high = min(first, key=first.__getitem__), max(first, key=first.__getitem__)
     titles = [title or table.y[0] for title, _ in series]
     alt = (

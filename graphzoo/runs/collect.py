@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.published import average_metrics
-from graphzoo.runs.results_file import selection_of
 from graphzoo.runs.row import left_out, read_row
 from graphzoo.runs.series import is_run_folder
 from graphzoo.system.files import files_below
@@ -46,7 +45,9 @@ def collect(
     seen: set[Path] = set()
     for path in paths:
         if path.is_file():
-            files[path] = read_row(path)
+            if path.resolve() not in seen:
+                files[path] = read_row(path)
+            seen.add(path.resolve())
         elif path.is_dir():
             for file in files_below(path, "row.json"):
                 if (place := file.resolve()) in seen:
@@ -117,25 +118,9 @@ def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
 
     entries = []
     for group in group_records(records):
-        by_choice: dict[str | None, list[Record]] = {}
-        for record in group.records:  # a test of the last checkpoint is not one of the best
-            by_choice.setdefault(selection_of(record.result), []).append(record)
-        for same in by_choice.values():
-            runs = _once(same)
-            row = _row_of(runs, commands=commands)
-            entries.append(_Entry(row, runs[0].config, runs[0].path, single=True))
+        row = _row_of(group.records, commands=commands)
+        entries.append(_Entry(row, group.records[0].config, group.records[0].path, single=True))
     return entries
-
-
-def _once(records: Sequence[Record]) -> list[Record]:
-    """The runs by split and seed. One that was repeated, or tested again, counts once: the newest does."""
-    newest: dict[tuple[int, int | str, str], Record] = {}
-    for record in sorted(
-        records, key=lambda one: ((one.path / "results.json").stat().st_mtime, str(one.path))
-    ):
-        seed = str(record.path) if record.seed is None else record.seed
-        newest[record.split or 0, seed, str(sorted(record.own_seeds.items()))] = record
-    return [newest[key] for key in sorted(newest, key=lambda key: (key[0], str(key[1]).zfill(20), key[2]))]
 
 
 def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:

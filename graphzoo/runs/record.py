@@ -321,12 +321,15 @@ def read_config(path: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
+_UNTESTED = "not tested"
+
+
 def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
     """Runs that differ in nothing but seed and split together; the others apart, each with a name of its own.
 
     What is wrong with a row.json beside a run goes to `damaged`; without it, it is refused (`UsageError`).
     """
-    by_key: dict[tuple[str, ...], Group] = {}
+    by_key: dict[tuple[str, ...], dict[str | None, Group]] = {}
     rows: dict[Path, dict[str, Any]] = {}
     for record in records:
         row_file = record.path.absolute().parent / "row.json"
@@ -334,14 +337,22 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         place = str(row_file.parent) if is_row else ""
         told = () if place else (_graph(record), record.apart, _more_settings(record))
         key = (place, record.model, record.data, record.recipe, record.hash, *told)
-        group = by_key.setdefault(key, Group([]))
+        # a test of the last checkpoint is not one of the best
+        selection = _UNTESTED if place or not record.tested else selection_of(record.result)
+        group = by_key.setdefault(key, {}).setdefault(selection, Group([]))
         group.records.append(record)
         if is_row and row_file.is_file() and row_file not in rows:
             rows[row_file] = {}  # a damaged one is told once
             with left_out(damaged):
                 rows[row_file] = read_row(row_file)
         group.row = rows.get(row_file, {})
-    groups = list(by_key.values())
+    for key, same in by_key.items():
+        untested = same.pop(_UNTESTED, None) if len(same) > 1 else None
+        if untested is not None:  # the curves of what a test tells of
+            same.get(SELECTED[0], next(iter(same.values()))).records += untested.records
+        for group in same.values() if not key[0] else ():
+            group.records = _once(group.records)
+    groups = [group for same in by_key.values() for group in same.values()]
     for group in groups:
         first, recipe, name = group.first, group.first.recipe.rpartition("/")[2], group.row.get("name")
         group.label = f"{first.model} on {first.data_name}"
@@ -350,6 +361,33 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         group.label += f", {first.apart}" if first.apart else ""
     _tell_apart(groups)
     return groups
+
+
+def _once(records: Sequence[Record]) -> list[Record]:
+    """The runs by split and seed. One that was repeated, or tested again, counts once: the newest does.
+
+    Of a run and tests of it the run is kept, which has curves; if it was not tested itself, both are.
+    """
+    newest_last = sorted((record for record in records if record.tested), key=_age)
+    tested = {_who(record): record for record in newest_last}
+    told = {who for who, record in tested.items() if _has_curves(record)}
+    rest = [record for record in records if not record.tested and _who(record) not in told]
+    return sorted([*tested.values(), *rest], key=_who)
+
+
+def _who(record: Record) -> tuple[int, str, str]:
+    seed = str(record.path) if record.seed is None else str(record.seed).zfill(20)
+    return record.split or 0, seed, str(sorted(record.own_seeds.items()))
+
+
+def _has_curves(record: Record) -> bool:
+    return (record.path / "metrics.csv").is_file()
+
+
+def _age(record: Record) -> tuple[bool, float, str]:
+    """With curves behind those without, then by time."""
+    written = (record.path / "results.json").stat().st_mtime
+    return _has_curves(record), written, str(record.path)
 
 
 def _graph(record: Record) -> str:

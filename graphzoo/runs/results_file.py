@@ -32,6 +32,7 @@ _SET = ("max_time", "overfit_batches")
 _OWN = ("optimizer", "lr_scheduler")
 # Younger than runs that people have: with these values, they change nothing.
 _YOUNGER = {"validate_on": "training", "fact_dropout": 0.0}
+_YOUNGER_OF_LINKS = {"standardize_features": None}  # older for nodes
 
 
 # Callbacks that look on, or keep what there is: no figure depends on them.
@@ -76,7 +77,16 @@ def _without(section: Any, names: set[str]) -> Any:
         return section
     arguments = section.get("init_args") or {}
     kept = {key: value for key, value in arguments.items() if key not in names}
-    return {**section, "init_args": {k: v for k, v in kept.items() if k not in _YOUNGER or _YOUNGER[k] != v}}
+    is_of_links = str(section.get("class_path")).endswith(".LinkDataModule")
+    younger = _YOUNGER | (_YOUNGER_OF_LINKS if is_of_links else {})
+    return {**section, "init_args": {k: v for k, v in kept.items() if k not in younger or younger[k] != v}}
+
+
+def is_tested(result: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> bool:
+    """Whether the figures of a results.json are of this checkpoint, by its `epoch` and `global_step`."""
+    epoch = result.get("checkpoint_epoch", result.get("best_epoch"))
+    step = result.get("checkpoint_step")  # earlier versions did not write it
+    return epoch == checkpoint.get("epoch") and step in (None, checkpoint.get("global_step"))
 
 
 def selection_of(result: Mapping[str, Any]) -> str | None:

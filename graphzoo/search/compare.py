@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import words_of
+from graphzoo.catalog.settings import flatten, read_settings, words_of
 from graphzoo.errors import UsageError
 from graphzoo.runs.curves import read_rows
 from graphzoo.runs.lock import RunLock
@@ -32,12 +33,16 @@ from graphzoo.search.space import Choice, Range, Space, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
+from graphzoo.training.options import config_files
 from graphzoo.training.start import last_words, run_here, started
 
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
 _LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
 _FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models left; seeds of the last two; settings that a draw changes
 STOPPED = "stopped after its share"
+_NO_SHARE = "its share"
+# A run that used up its share is repeated when it would get that many times as much.
+_LONGER = 1.5
 _OVERDUE = 124  # exit status of a run that was ended because it did not end itself
 _GLANCE = 0.5  # seconds between two looks at the clock
 _PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
@@ -90,6 +95,12 @@ class Comparison:
         self._in_process = in_process
         self.trials = _earlier(folder / "trials.jsonl")
 
+    @cached_property
+    def _given(self) -> set[str]:
+        """Options that the user has set for every model, in words or files."""
+        words = {word.removeprefix("--").partition("=")[0] for word in self.data if word.startswith("--")}
+        return words.union(*(flatten(read_settings(Path(file))) for file in config_files(self.data)))
+
     @property
     def seconds(self) -> float:
         """What the trials have taken."""
@@ -132,23 +143,36 @@ class Comparison:
     def _plan(self, budget: float) -> Iterator[tuple[str, int, dict[str, Any], float]]:
         """Model, seed, settings and seconds of each next trial, which depends on those before."""
         least = min(_LEAST, budget / (2 * len(self.models)))
-        for number, model in enumerate(self.models):
-            if any(trial.model == model for trial in self.trials):
-                continue
+        waiting = [model for model in self.models if self._was_short(model)]
+        for number, model in enumerate(waiting):
             if self.seconds > budget - least:
                 return
-            left = _FIRST * budget - self.seconds
-            yield model, 0, {}, max(least, left / (len(self.models) - number))
+            share = max(least, (_FIRST * budget - self.seconds) / (len(waiting) - number))
+            if share > _LONGER * max((t.share for t in self._usual(model)), default=0.0):
+                yield model, 0, {}, share
         for model in self._searched(_SEARCHED * budget):
             if drawn := self._draw(model):
-                yield model, 0, drawn, _SEARCHED * budget - self.seconds
+                left, cut = _SEARCHED * budget - self.seconds, self._cut(self._row(model).trials[0])
+                yield model, 0, drawn, min(left, cut or left)
         for seed in range(1, _SEEDS):
             for row in self._fitted()[:2]:
                 best, left = row.trials[0], budget - self.seconds
                 done = {trial.seed for trial in row.trials}
                 if seed not in done and row.seconds and left > 1.2 * row.seconds:
-                    cut = best.note.startswith(STOPPED) and best.share  # a longer run has another score
-                    yield best.model, seed, best.settings, min(left, cut or left)
+                    yield best.model, seed, best.settings, min(left, self._cut(best) or left)
+
+    @staticmethod
+    def _cut(trial: Trial) -> float:
+        """The seconds of a trial that used up its share, else 0: a longer run has another score."""
+        return trial.share if trial.note.startswith(STOPPED) else 0.0
+
+    def _usual(self, model: str) -> list[Trial]:
+        """The trials of a model as it comes."""
+        return [t for t in self.trials if t.model == model and not t.settings and not t.seed]
+
+    def _was_short(self, model: str) -> bool:
+        """Whether a model has not been tried as it comes, or only for less time than it wanted."""
+        return all(trial.note.startswith((STOPPED, _NO_SHARE)) for trial in self._usual(model)[-1:])
 
     def _searched(self, until: float) -> Iterator[str]:
         """Models whose settings are drawn, the best few in turn, as long as there is time for one more."""
@@ -166,7 +190,10 @@ class Comparison:
         """Some settings of the model's best trial changed; empty where all that were drawn are known."""
         number = sum(trial.model == model for trial in self.trials)
         draw = random.Random(f"{model} {number}")
-        choices = _space(model).choices
+        try:
+            choices = _space(model).without(self._given).choices
+        except UsageError:  # the user has set all of them
+            return {}
         best = self._row(model).trials[0].settings
         known = [trial.settings for trial in self.trials if trial.model == model]
         for _ in range(20):
@@ -185,8 +212,10 @@ class Comparison:
             return Row(model, None, None, 0.0, (), len(trials), sum(t.seconds for t in trials), gib, note)
         sign = 1 if self.mode == "max" else -1
         # by the first seed, which all settings have: a mean of several is compared with others' luck
-        first = max((t for t in scored if t.seed == 0), key=lambda t: sign * t.metrics[self.monitor])
-        same = tuple(t for t in scored if t.settings == first.settings)
+        newest = {json.dumps(t.settings, sort_keys=True): t for t in scored if t.seed == 0}
+        first = max(newest.values(), key=lambda t: sign * t.metrics[self.monitor])
+        # a run that was given more time stands for the one before it
+        same = tuple({t.seed: t for t in scored if t.settings == first.settings}.values())
         mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
         # the standard error of a mean of figures between 0 and 1 over the validation samples
         error = (max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5
@@ -218,7 +247,7 @@ class Comparison:
             passed(seconds)
         metrics, note = self._read(folder, log, status)
         if status == _OVERDUE or (not metrics and not status and seconds > share):
-            note = f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
+            note = f"{_NO_SHARE}, {share:.0f} s, was over before a validation: give it more --minutes"
         elif words[0] == "fit" and metrics and seconds > 0.95 * share:
             note = f"{STOPPED} of {share:.0f} s"
         trial = Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note, round(share, 1))

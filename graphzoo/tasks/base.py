@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    Callback,
+    LearningRateFinder,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -53,6 +59,16 @@ CHECKPOINT_FORMAT = 1
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
+
+
+_UNFIT: dict[type[Callback], str] = {
+    StochasticWeightAveraging: "copies the model before its encoder is built, so it would average nothing\n"
+    "Take graphzoo.callbacks.WarmupEMAWeightAveraging",
+    LearningRateFinder: "trains before the task has hidden what a batch asks about\n"
+    "Try some rates, each in a run of its own: graphzoo search tries them, too",
+    BatchSizeFinder: "trains before the task has hidden what a batch asks about\n"
+    "Leave it out: batches that take too much memory are cut into parts",
+}
 
 
 def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -189,6 +205,9 @@ class Task(LightningModule):
         """
         self._check_kind_of_data()
         self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
+        if stage == "fit":
+            self.micro_batches.end_fit()  # of one that has failed
+            self._refuse_callbacks()
         if stage == "fit" or self._trainer is None:
             return
         if self._has_data():
@@ -196,6 +215,13 @@ class Task(LightningModule):
         for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, WeightAveraging):
                 callback._average_model = None  # the next fit makes another
+
+    def _refuse_callbacks(self) -> None:
+        """Refuse callbacks of Lightning that would do something else than they say."""
+        for callback in getattr(self._trainer, "callbacks", ()):
+            told = next((text for kind, text in _UNFIT.items() if isinstance(callback, kind)), "")
+            if told:
+                raise UsageError(f"{type(callback).__name__} {told}")
 
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there.
@@ -209,12 +235,20 @@ class Task(LightningModule):
         if self.encoder is not None:
             if self._begun is not None and self._has_data():
                 self.check_start(*self._begun)  # the data may be others than at first
+            elif self._loaded_data and self._has_data() and self._trains_on():
+                self.check_start(self._loaded_data, "the model")
+                if (data := self._loaded_data.get("data")) and data not in self._earlier:
+                    self._earlier = [*self._earlier, data]
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             with torch.device("cpu"):  # Lightning would draw weights on a GPU, which draws others from a seed
                 self.build(self._datamodule().spec)
             if self.start_from:
                 self._begin_with(self.start_from)
+
+    def _trains_on(self) -> bool:
+        """Whether a fit begins with the weights that are there, and resumes no checkpoint."""
+        return self.trainer.state.fn == "fit" and self.trainer.ckpt_path is None
 
     def _begin_with(self, name: str) -> None:
         saved = read_pretrained(name)

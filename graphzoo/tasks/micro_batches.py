@@ -175,6 +175,11 @@ class MicroBatches:
             )
         if trainer.accumulate_grad_batches == 1:
             self._lend(trainer, "accumulate_grad_batches", parts)
+        limit = trainer.limit_train_batches
+        if isinstance(limit, float) and limit < 1:  # of whole batches: an epoch ends with one
+            whole = math.ceil(len(self._datamodule._training_sampler()) / parts)
+            if kept := int(whole * limit):
+                self._lend(trainer, "limit_train_batches", kept * parts)
 
     def resume(self, chosen: object) -> None:
         """Go on with what a checkpoint says was chosen; where it says nothing, with whole batches."""

@@ -94,6 +94,7 @@ def _content(
         "seed": _seed(plan, config, content),
         "best_epoch": epoch if selection == SELECTED[0] else None,
         "checkpoint_epoch": epoch,
+        "checkpoint_step": content.get("global_step"),  # an epoch may be validated several times
         "selection": selection,
         "resumed": state.resumed or None,
         "epochs": trainer.current_epoch if trains else None,

@@ -117,3 +117,18 @@ def test_under_double_precision_averages_are_double(tmp_path):
         for name, value in whole[key].items():
             assert torch.equal(resumed[key][name], value), (key, name)
             assert not torch.equal(value.float().double(), value), "not single precision in disguise"
+
+
+def test_a_second_fit_is_averaged_from_its_own_first_step():
+    """Lightning counts on from the fit before: the average of the first weights would end as the model."""
+    callback, weights = WarmupEMAWeightAveraging(0.5), []
+    for _ in range(2):
+        torch.manual_seed(1)
+        task, batches = Task(), torch.rand(4, 3, 2)
+        trainer = Trainer(
+            max_epochs=1, callbacks=[callback], accelerator="cpu", logger=False, enable_progress_bar=False,
+            enable_model_summary=False, enable_checkpointing=False,
+        )  # fmt: skip
+        trainer.fit(task, DataLoader(batches, batch_size=None))
+        weights.append(task.late.weight.detach())
+    assert torch.equal(*weights)

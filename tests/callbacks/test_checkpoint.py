@@ -1,11 +1,14 @@
 """Which file is the best, and signals in the test that follows a training."""
 
+import os
 import signal
 from types import SimpleNamespace
 
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.loggers import Logger
 
 from graphzoo.callbacks.checkpoint import BestCheckpoint, Interrupted, LastCheckpoint
 from graphzoo.errors import UsageError
@@ -97,3 +100,56 @@ def test_the_best_score_is_that_of_the_file(tmp_path):
         resumed.on_load_checkpoint(None, None, {"global_step": 10})
         resumed.load_state_dict({"best_model_score": before})
         assert resumed.best_model_score == resumed.kth_value == 0.9
+
+
+class Reader(Logger):
+    """Opens the file that it is told of."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    name = version = "reader"
+
+    def log_metrics(self, metrics, step=None):
+        pass
+
+    def log_hyperparams(self, params):
+        pass
+
+    def after_save_checkpoint(self, checkpoint):
+        step = torch.load(checkpoint.best_model_path, weights_only=True)["global_step"]
+        self.told.append((step, float(checkpoint.best_model_score)))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+def test_loggers_are_told_of_a_best_file_that_is_there(tmp_path, seconds):
+    batches, reader = torch.utils.data.DataLoader(torch.ones(4, 1)), Reader()
+    best = BestCheckpoint(tmp_path, "val/error", mode="min", seconds=seconds)
+    seen = []
+    look = LambdaCallback(on_train_epoch_start=lambda *_: seen.append((tmp_path / "best.ckpt").exists()))
+    Trainer(
+        callbacks=[best, look], logger=reader, max_epochs=3, accelerator="cpu", enable_progress_bar=False,
+        enable_model_summary=False,
+    ).fit(Regression(), batches, batches)  # fmt: skip
+    # every epoch is better than the one before
+    assert [step for step, _ in reader.told] == ([4, 8, 12] if not seconds else [4, 12])
+    assert reader.told[-1][1] == float(best.best_model_score) < reader.told[0][1]
+    assert seen == [False, True, True], "an epoch is not waited for"
+
+
+def test_a_trainer_that_was_interrupted_fits_again(tmp_path):
+    batches = torch.utils.data.DataLoader(torch.ones(4, 1))
+    stop = LambdaCallback(
+        on_train_batch_end=lambda *about: about[-1] == 1 and stops and os.kill(os.getpid(), stops.pop())
+    )
+    stops = [signal.SIGINT]
+    trainer = Trainer(
+        callbacks=[LastCheckpoint(tmp_path), stop], max_epochs=2, accelerator="cpu", logger=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    model = Regression()
+    with pytest.raises(Interrupted):
+        trainer.fit(model, batches)
+    trainer.fit(model, batches, ckpt_path=str(tmp_path / "last.ckpt"), weights_only=True)
+    assert trainer.global_step == 8

@@ -89,6 +89,14 @@ def test_list_shows_the_best_score_and_its_time(cli):
     assert rows["data"]["umls"] in cli("list", "data").out
 
 
+def test_the_best_of_errors_is_the_least(cli):
+    rows = {row["name"]: row for row in json.loads(cli("list", "data", "--json").out)["data"]}
+    recipes = [each for each in list_presets("recipe") if each.header.get("data") == "citeseer-heuristics"]
+    measured = [each.header["measured"] for each in recipes if "rmse=" in each.header["measured"]]
+    words = [text.split("rmse=")[1].split()[0].strip(";,") for text in measured]
+    assert len(set(words)) > 2 and f"rmse={min(words, key=float)}" in rows["citeseer-heuristics"]["best"]
+
+
 def test_list_as_json(cli):
     tables = json.loads(cli("list", "data", "--json").out)
     assert list(tables) == ["data"]

@@ -437,3 +437,59 @@ def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
         lock.release()
     assert refused.status == 2 and "found/runs/000-mlp is being written by process" in refused.err
     assert cli(*words).status == 0, "and takes it once that has ended"
+
+
+def simulated(monkeypatch, folder, models, seconds, *, words=(), speed=None):
+    """A comparison whose trials take their share, or `speed` seconds, and score by their time."""
+    given = []
+
+    def run(self, model, seed, settings, share, passed):
+        needed = (speed or {}).get(model, 10_000.0)
+        took = min(share, needed)
+        given.append((model, seed, settings, round(share)))
+        cut = f"{module.STOPPED} of {share:.0f} s" if took == share else ""
+        score = {"val/acc": 1 - 1 / (2 + took)}
+        if model == "late" and share < 50:
+            score, cut = {}, f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
+        return module.Trial(model, seed, settings, score, took, note=cut, share=share), 0
+
+    monkeypatch.setattr(module.Comparison, "_run", run)
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(folder, ["--data", "nodes", *words], models, **known)
+    assert comparison.work(seconds, lambda *_: None, lambda _: None) == 0
+    return comparison, given
+
+
+def test_models_that_were_short_of_time_get_more_of_it(tmp_path, monkeypatch):
+    """As the advice says; the longer run stands for the shorter one."""
+    models, speed = ["mlp", "gcn", "late"], {"mlp": 5.0}
+    first, _ = simulated(monkeypatch, tmp_path, models, 60, speed=speed)
+    rows = {row.model: row for row in first.rows()}
+    assert rows["gcn"].note.startswith(module.STOPPED) and rows["late"].score is None
+    second, given = simulated(monkeypatch, tmp_path, models, 600, speed=speed)
+    begun = [(model, share) for model, seed, settings, share in given if not seed and not settings]
+    assert [model for model, _ in begun] == ["gcn", "late"], "who had enough is not tried again"
+    rows = {row.model: row for row in second.rows()}
+    assert rows["late"].score is not None and rows["gcn"].score > 0.98
+    assert len({trial.seed for trial in rows["gcn"].trials}) == len(rows["gcn"].trials)
+    _, given = simulated(monkeypatch, tmp_path, models, 610, speed=speed)
+    assert not any(not seed and not settings for _, seed, settings, _ in given), "ten seconds are not more"
+
+
+def test_other_settings_get_no_more_time_than_those_they_are_compared_with(tmp_path, monkeypatch):
+    _, given = simulated(monkeypatch, tmp_path, ["mlp", "sgc", "gcn", "sage", "gat", "galit"], 300)
+    shares = {model: share for model, seed, settings, share in given if not seed and not settings}
+    drawn = [(model, share) for model, seed, settings, share in given if settings and not seed]
+    assert drawn and all(share <= shares[model] for model, share in drawn)
+
+
+def test_options_that_the_user_gave_are_not_drawn(tmp_path, monkeypatch):
+    words = ["--model.encoder.dropout=0.5", "--model.init_args.lr", "0.5", "--config", "own.yaml"]
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text("model: {init_args: {weight_decay: 0.5}}\n")
+    _, given = simulated(monkeypatch, tmp_path, ["galit"], 300, words=words, speed={"galit": 5.0})
+    drawn = set().union(*(settings for _, _, settings, _ in given))
+    assert drawn and not drawn & {"model.encoder.dropout", "model.lr", "model.weight_decay"}
+    everything = [f"--{name}=1" for name in module._space("galit").choices]
+    _, given = simulated(monkeypatch, tmp_path / "b", ["galit"], 300, words=everything, speed={"galit": 5.0})
+    assert not any(settings for _, _, settings, _ in given)

@@ -7,7 +7,7 @@ import pytest
 
 from graphzoo.cli import main
 from graphzoo.cli import reproduce as reproduce_module
-from graphzoo.cli.queue import _pace, read_queue, run_queue
+from graphzoo.cli.queue import _pace, _without_comment, read_queue, run_queue
 from graphzoo.cli.reproduce import reproduce_parser
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
@@ -209,3 +209,15 @@ def test_a_row_whose_recipe_was_edited_is_not_complete(queue):
     Path("mine.yaml").write_text("model: {init_args: {lr: 0.02}}\n")
     edited = queue(line)
     assert edited.status == 1 and "holds seeds with another content of mine.yaml" in edited.err
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("galit nodes --data.path c#1 --seeds 0-9  # a note", "galit nodes --data.path c#1 --seeds 0-9  "),
+        ("# nothing", ""),
+        ("galit nodes --data.path 'a # b' \\#c \"#\" #d", "galit nodes --data.path 'a # b' \\#c \"#\" "),
+    ],
+)
+def test_a_comment_begins_a_word(line, kept):
+    assert _without_comment(line) == kept

@@ -110,6 +110,15 @@ def test_a_preset_that_cannot_be_read_costs_no_figure(reproduce, monkeypatch, ca
     assert "results.json does not say what differs from the recipe: recipe.yaml, line 3" in caplog.text
 
 
+def test_an_option_that_the_ablation_sets_is_refused(cli):
+    words = ["reproduce", "galit", "citeseer", "--ablation", "attention"]
+    for word in ("--model.encoder.norm=fro", "--model.init_args.encoder.init_args.norm=fro"):
+        done = cli(*words, word)
+        assert done.status == 2 and "the ablation sets model.encoder.norm" in done.err, done.err
+        assert "Leave --model.encoder.norm out" in done.err
+    assert not Path("runs").exists()
+
+
 def test_an_ablation_is_a_table_of_rows(reproduce, cli):
     rows = [
         {"name": "as it is", "options": {}, "paper": {"nodes": "acc=0.1±0.05"}},

@@ -456,3 +456,20 @@ def test_no_nodes_make_a_table_of_the_same_types(tmp_path):
         graph.nodes[node].update(x=[1.0, 0.5], y=node in "abc")
     model = graphzoo.fit("galit", graph, max_epochs=1, quiet=True, run_dir=str(tmp_path / "run"))
     assert (model.predict([]).dtypes == model.predict().dtypes).all()
+
+
+def test_a_loaded_model_is_not_trained_on_what_its_tests_hold(trained, tmp_path):
+    """Its new checkpoint would name the new split alone; of a training on its own split, it names both."""
+    from lightning.pytorch import Trainer
+
+    run, _, datamodule, _ = trained
+    trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False)
+    graph = datamodule._raw
+    settings = {"normalize_features": datamodule.normalize_features}
+    other = NodeDataModule(data=graph, split="random-50-25-25", split_index=1, **settings)
+    with pytest.raises(UsageError, match="split"):
+        trainer.fit(graphzoo.load(run).task, other)
+    task = graphzoo.load(run).task
+    before = task.describe()["data"]
+    trainer.fit(task, datamodule)
+    assert task.describe()["began_with"] == [before]

@@ -14,6 +14,17 @@ from graphzoo.inference.model import KGModel
 from graphzoo.inference.trained import Metrics, Page, table_html
 
 
+def test_metrics_of_another_step_of_the_epoch_are_not_those_of_the_weights(copied_run):
+    """An epoch may be validated several times."""
+    file = copied_run / "checkpoints" / "best.ckpt"
+    step = torch.load(file, weights_only=True)["global_step"]
+    for written, there in ((step, True), (step + 1, False), (None, True)):
+        results = {"metrics": {"test/mrr": 0.25}, "checkpoint_epoch": epoch_of(copied_run)}
+        results |= {} if written is None else {"checkpoint_step": written}
+        (copied_run / "results.json").write_text(json.dumps(results))
+        assert bool(graphzoo.load(copied_run).metrics) is there
+
+
 def test_metrics_are_those_of_the_weights(copied_run):
     results = {"metrics": {"test/mrr": 0.25, "test/hits@10": 0.5}, "checkpoint_epoch": 0}
     path = copied_run / "results.json"

@@ -391,6 +391,10 @@ def test_runs_of_other_depths_make_a_depth_curve(tmp_path):
     depth = next(svg["aria-label"] for svg in page.all("svg") if "layers and" in svg["aria-label"])
     assert "galit on cora, layers and acc: 1: 0.7, 2: 0.8, 4: 0.9." in depth and "3:" not in depth
     assert "Test accuracy % over layers" in page.texts["span"] and "Depth" in page.texts["h2"]
+    write_run(tmp_path / "short", test=0.3, changed={"model.encoder.num_layers": 2, "trainer.max_epochs": 2})
+    page = Page(page_of(tmp_path))
+    depth = next(svg["aria-label"] for svg in page.all("svg") if "layers and" in svg["aria-label"])
+    assert "1: 0.7, 2: 0.8, 4: 0.9." in depth, "not of another training"
     single = Page(page_of(tmp_path / "d1", tmp_path / "wide"))
     assert "Depth" not in single.texts["h2"]
 

@@ -470,3 +470,46 @@ def test_a_row_behind_a_link_in_another_folder_is_listed_once(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "row").symlink_to(tmp_path / "disk" / "row")
     assert len(collect([tmp_path / "runs"])) == len(collect([tmp_path / "runs", tmp_path / "disk"])) == 1
+
+
+def test_a_report_counts_a_training_once(tmp_path):
+    """A test of it, the same folder by another name, and another checkpoint of it are no further runs."""
+    run = write_run(tmp_path / "run", test=0.9)
+    tested = write_run(tmp_path / "tested", test=0.9)
+    (tested / "metrics.csv").unlink()
+    edit(tested, command="test", checkpoint="run/checkpoints/best.ckpt", selection="best validation")
+    (tmp_path / "link").symlink_to(run)
+    (group,) = group_records(find_records([tmp_path, tmp_path / "link", tmp_path / "tested/../run"]))
+    assert group.figures()["test/acc"] == (0.9, None, 1)
+    assert [record.path.name for record in group.records] in (["run"], ["link"]), "which has curves"
+    last = write_run(tmp_path / "last", test=0.5)
+    edit(
+        last, command="test", checkpoint="run/checkpoints/last.ckpt", selection="last epoch", best_epoch=None
+    )
+    groups = group_records(find_records([tmp_path]))
+    assert sorted(group.figures()["test/acc"][::2] for group in groups) == [(0.5, 1), (0.9, 1)]
+    assert len({group.label for group in groups}) == 2
+
+
+def test_the_test_of_an_untested_run_is_shown_with_its_curves(tmp_path):
+    edit(write_run(tmp_path / "run"), metrics={"val/acc": 0.8}, command="validate")
+    tested = write_run(tmp_path / "tested", test=0.7)
+    (tested / "metrics.csv").unlink()
+    (group,) = group_records(find_records([tmp_path]))
+    assert group.figures()["test/acc"] == (0.7, None, 1) and len(group.records) == 2
+
+
+def test_a_row_that_is_named_twice_is_one_line(tmp_path):
+    write_row(tmp_path / "row")
+    row = tmp_path / "row" / "row.json"
+    for paths in ([tmp_path, row], [row, tmp_path], [row, tmp_path / "row" / ".." / "row" / "row.json"]):
+        assert len(collect(paths)) == 1
+
+
+def test_runs_of_links_keep_the_hash_they_had_before_the_option_to_standardise():
+    for name, same in (("LinkDataModule", True), ("NodeDataModule", False)):
+        data = {"class_path": f"graphzoo.datamodules.{name}", "init_args": {"batch_size": 5}}
+        younger = {**data, "init_args": {**data["init_args"], "standardize_features": None}}
+        assert (config_hash({"data": data}) == config_hash({"data": younger})) is same
+        asked = {**data, "init_args": {**data["init_args"], "standardize_features": True}}
+        assert config_hash({"data": asked}) != config_hash({"data": data})

@@ -1,11 +1,13 @@
 """Batches that take too much memory are cut where nobody says how."""
 
+import math
 from functools import partial
 
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
 from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule
@@ -158,3 +160,27 @@ def test_a_run_that_is_resumed_keeps_its_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     with pytest.raises(ValueError, match="loader items"):  # it was cut all the same
         fit(queries, tmp_path, max_steps=2, ckpt_path=tmp_path / "older.ckpt")
+
+
+@pytest.mark.parametrize("parts", [None, 16, "automatic"])
+def test_a_share_of_an_epoch_is_one_of_whole_batches(tmp_path, monkeypatch, parts):
+    """It would end inside a batch, whose gradient would be that of a part."""
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1 if parts == "automatic" else 2**40)
+    task, data = queries(**({"micro_batch_size": parts} if parts == 16 else {}))
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    trainer = Trainer(limit_train_batches=0.05, max_epochs=1, **settings)
+    trainer.fit(task, data)
+    assert trainer.global_step == int(0.05 * math.ceil(len(data.triples("train")) / 64)) > 2
+    assert trainer.limit_train_batches == 0.05, "as before the fit"
+
+
+def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    task, data = queries()
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    fail = LambdaCallback(on_train_batch_end=lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Trainer(max_steps=1, callbacks=[fail], **settings).fit(task, data)
+    trainer = Trainer(limit_train_batches=3, max_epochs=1, **settings)
+    trainer.fit(task, data)
+    assert trainer.global_step == 3 and data.micro_batch_size is None

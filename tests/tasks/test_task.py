@@ -5,8 +5,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.node_encoders import Averaging
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    StochasticWeightAveraging,
+)
+from torch_geometric.data import Data
 
-from graphzoo.datamodules import KGDataModule, LinkDataModule
+from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import GALiT, KnowFormer
 from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
@@ -72,3 +80,34 @@ def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
         ValueError, match=r"without an encoder\nGive encoder=.*graphzoo.load\(checkpoint\).task"
     ):
         NodeClassification().build(GraphSpec(3, in_channels=8, num_classes=2))
+
+
+@pytest.mark.parametrize(
+    ("callback", "told"),
+    [
+        (StochasticWeightAveraging(swa_lrs=0.1), "would average nothing\nTake graphzoo.callbacks.Warmup"),
+        (LearningRateFinder(), "has hidden what a batch asks about\nTry some rates"),
+        (BatchSizeFinder(), "Leave it out: batches that take too much memory are cut into parts"),
+    ],
+)
+def test_callbacks_that_would_do_something_else_are_refused(callback, told, tmp_path):
+    data = KGDataModule("umls", batch_size=64)
+    trainer = Trainer(callbacks=[callback], max_steps=1, default_root_dir=tmp_path, accelerator="cpu")
+    with pytest.raises(UsageError, match=f"(?s){type(callback).__name__} .*{told}"):
+        trainer.fit(KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), data)
+
+
+def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
+    """Their size is that of the sampler; gradients would be those of other batches."""
+    generator = torch.Generator().manual_seed(0)
+    graph = Data(
+        x=torch.randn(60, 3, generator=generator),
+        edge_index=torch.randint(60, (2, 90), generator=generator),
+        y=torch.arange(60) % 2,
+    )
+    scheduler = GradientAccumulationScheduler({0: 2})
+    settings = {"max_epochs": 1, "default_root_dir": tmp_path, "accelerator": "cpu", "logger": False}
+    trainer = Trainer(callbacks=[scheduler], enable_progress_bar=False, **settings)
+    with pytest.raises(UsageError, match="Give the Trainer accumulate_grad_batches instead"):
+        trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph, batch_size=20))
+    trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # whole graphs add up as they come

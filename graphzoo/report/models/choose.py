@@ -28,6 +28,9 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
     run = next((folder for folder in folders if any((folder / "checkpoints").glob("*.ckpt"))), None)
     if run is None:
         raise UsageError("the run has no checkpoint")
+    if isinstance(tested, str):  # perhaps not the best one
+        files = [run / "checkpoints" / Path(tested).name, Path(tested)]
+        run = next((file for file in files if file.is_file()), run)
     with progress(f"looking into {run.name}"):
         model = graphzoo.load(run, device=options.device)
         draw = function_of(inference_task(model).pictures)
