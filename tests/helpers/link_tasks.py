@@ -44,7 +44,11 @@ def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
     datamodule.batching = task.batching
     task.log = lambda *args, **kwargs: None
     task._trainer = SimpleNamespace(
-        world_size=world_size, accumulate_grad_batches=accumulate, datamodule=datamodule, global_step=0
+        world_size=world_size,
+        accumulate_grad_batches=accumulate,
+        datamodule=datamodule,
+        global_step=0,
+        limit_train_batches=1.0,
     )
     task.fit_to_memory = lambda: None  # it needs a whole trainer
     task.on_fit_start()
