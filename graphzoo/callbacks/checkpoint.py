@@ -75,6 +75,8 @@ class BestCheckpoint(ModelCheckpoint):
         self._pending: dict[str, Any] | None = None
         self._resumed_step = math.inf
         self._written_at = -math.inf
+        self._untold = False  # whether loggers do not know of the file yet
+        self._resumed_data: object = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
@@ -104,10 +106,18 @@ class BestCheckpoint(ModelCheckpoint):
     def _flush_in_time(self, trainer: Trainer) -> None:
         if time.monotonic() - self._written_at >= self.seconds:
             self.flush(trainer)
+        self._tell(trainer)
+
+    def _tell(self, trainer: Trainer) -> None:
+        """Let loggers read what was written; they may fail, so not while something else is to be saved."""
+        untold, self._untold = self._untold, False
+        for logger in trainer.loggers if untold else ():
+            logger.after_save_checkpoint(proxy(self))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_end(trainer, pl_module)
         self.flush(trainer)
+        self._tell(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Write what has waited: it was good."""
@@ -136,8 +146,7 @@ class BestCheckpoint(ModelCheckpoint):
         if trainer.is_global_zero:
             path = os.path.join(self.dirpath or "", "best.ckpt")
             trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
-            for logger in trainer.loggers:  # which may read the file
-                logger.after_save_checkpoint(proxy(self))
+            self._untold = True
         self._written_at = time.monotonic()
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
@@ -157,16 +166,20 @@ class BestCheckpoint(ModelCheckpoint):
     ) -> None:
         """Note where the run resumes, before `load_state_dict`."""
         self._resumed_step = checkpoint.get("global_step", math.inf)
+        self._resumed_data = _data_of(checkpoint)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score, and no path: the file is this run's own, wherever the run lies today.
 
         Where that is not there, the best of the epochs to come is kept; also where a process that was killed
         wrote it after the checkpoint: the score is that of an earlier file. Where training stops inside an
-        epoch, it may be validated after it was saved, so the file's own score counts.
+        epoch, it may be validated after it was saved, so the file's own score counts; that of a file of other
+        data does not.
         """
         here, score = os.path.join(str(self.dirpath), "best.ckpt"), state_dict.get("best_model_score")
         if not os.path.isfile(here) or (found := _read(here)).get("global_step", -1) > self._resumed_step:
+            return
+        if _data_of(found) != self._resumed_data:
             return
         score = found.get("callbacks", {}).get(self.state_key, state_dict).get("best_model_score", score)
         if score is None:
@@ -335,8 +348,7 @@ class LastCheckpoint(Checkpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Give the signals back; see the class for why nothing is saved."""
         self.teardown(trainer, pl_module, "fit")
-        if isinstance(exception, Interrupted):  # heeded: the next fit of this trainer was not told to stop
-            self._signum, self._stopping = None, False
+        self._signum, self._stopping = None, False  # heeded: the next fit of this trainer is not told to stop
 
     def _any(self, trainer: Trainer, here: bool) -> bool:
         """Whether it holds in any process."""
@@ -384,6 +396,12 @@ def _stepped_plateaus(trainer: Trainer) -> Iterator[None]:
             plateau.load_state_dict(state)
             for group, rate in zip(plateau.optimizer.param_groups, lrs, strict=True):
                 group["lr"] = rate
+
+
+def _data_of(checkpoint: dict[str, Any]) -> object:
+    """The fingerprint of the data that a checkpoint was trained on; None where it has none."""
+    data = (checkpoint.get("graphzoo") or {}).get("data")
+    return data.get("fingerprint") if isinstance(data, dict) else None
 
 
 def _read(path: str) -> dict[str, Any]:

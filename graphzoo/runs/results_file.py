@@ -32,7 +32,6 @@ _SET = ("max_time", "overfit_batches")
 _OWN = ("optimizer", "lr_scheduler")
 # Younger than runs that people have: with these values, they change nothing.
 _YOUNGER = {"validate_on": "training", "fact_dropout": 0.0}
-_YOUNGER_OF_LINKS = {"standardize_features": None}  # older for nodes
 
 
 # Callbacks that look on, or keep what there is: no figure depends on them.
@@ -77,9 +76,10 @@ def _without(section: Any, names: set[str]) -> Any:
         return section
     arguments = section.get("init_args") or {}
     kept = {key: value for key, value in arguments.items() if key not in names}
-    is_of_links = str(section.get("class_path")).endswith(".LinkDataModule")
-    younger = _YOUNGER | (_YOUNGER_OF_LINKS if is_of_links else {})
-    return {**section, "init_args": {k: v for k, v in kept.items() if k not in younger or younger[k] != v}}
+    if str(section.get("class_path")).endswith(".LinkDataModule") and not kept.get("standardize_features"):
+        # older runs left features alone; where own ones are standardised by default the fingerprint tells
+        kept.pop("standardize_features", None)
+    return {**section, "init_args": {k: v for k, v in kept.items() if k not in _YOUNGER or _YOUNGER[k] != v}}
 
 
 def is_tested(result: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> bool:

@@ -143,12 +143,12 @@ class Comparison:
     def _plan(self, budget: float) -> Iterator[tuple[str, int, dict[str, Any], float]]:
         """Model, seed, settings and seconds of each next trial, which depends on those before."""
         least = min(_LEAST, budget / (2 * len(self.models)))
-        waiting = [model for model in self.models if self._was_short(model)]
+        waiting = self._waiting(budget)
         for number, model in enumerate(waiting):
             if self.seconds > budget - least:
                 return
-            share = max(least, (_FIRST * budget - self.seconds) / (len(waiting) - number))
-            if share > _LONGER * max((t.share for t in self._usual(model)), default=0.0):
+            share = max(least, min(self._share(budget, waiting[number:]), budget - self.seconds))
+            if share > self._had(model):
                 yield model, 0, {}, share
         for model in self._searched(_SEARCHED * budget):
             if drawn := self._draw(model):
@@ -170,9 +170,28 @@ class Comparison:
         """The trials of a model as it comes."""
         return [t for t in self.trials if t.model == model and not t.settings and not t.seed]
 
-    def _was_short(self, model: str) -> bool:
-        """Whether a model has not been tried as it comes, or only for less time than it wanted."""
-        return all(trial.note.startswith((STOPPED, _NO_SHARE)) for trial in self._usual(model)[-1:])
+    def _had(self, model: str) -> float:
+        """Seconds below which a model is not tried as it comes: 0, or more than it has had, if it was cut."""
+        last = self._usual(model)[-1:]
+        if any(not trial.note.startswith((STOPPED, _NO_SHARE)) for trial in last):
+            return math.inf
+        return max((_LONGER * (trial.share or trial.seconds) for trial in last), default=0.0)
+
+    def _share(self, budget: float, models: Sequence[str]) -> float:
+        """What each of these models gets of the time for models as they come; the others have had theirs."""
+        others = (t.seconds for model in self.models if model not in models for t in self._usual(model))
+        return (_FIRST * budget - sum(others)) / len(models)
+
+    def _waiting(self, budget: float) -> list[str]:
+        """Models that are tried as they come, for the first time or for longer."""
+        waiting = [model for model in self.models if self._had(model) < math.inf]
+        while waiting:
+            share = self._share(budget, waiting)
+            enough = [model for model in waiting if not self._had(model) or share > self._had(model)]
+            if len(enough) == len(waiting):
+                break
+            waiting = enough
+        return waiting
 
     def _searched(self, until: float) -> Iterator[str]:
         """Models whose settings are drawn, the best few in turn, as long as there is time for one more."""
@@ -214,8 +233,9 @@ class Comparison:
         # by the first seed, which all settings have: a mean of several is compared with others' luck
         newest = {json.dumps(t.settings, sort_keys=True): t for t in scored if t.seed == 0}
         first = max(newest.values(), key=lambda t: sign * t.metrics[self.monitor])
-        # a run that was given more time stands for the one before it
-        same = tuple({t.seed: t for t in scored if t.settings == first.settings}.values())
+        # a run that was given more time stands for those before it, of other seeds, too
+        of_settings = {t.seed: t for t in scored if t.settings == first.settings}.values()
+        same = tuple(t for t in of_settings if not self._cut(t) or self._cut(t) >= first.share)
         mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
         # the standard error of a mean of figures between 0 and 1 over the validation samples
         error = (max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5

@@ -235,20 +235,12 @@ class Task(LightningModule):
         if self.encoder is not None:
             if self._begun is not None and self._has_data():
                 self.check_start(*self._begun)  # the data may be others than at first
-            elif self._loaded_data and self._has_data() and self._trains_on():
-                self.check_start(self._loaded_data, "the model")
-                if (data := self._loaded_data.get("data")) and data not in self._earlier:
-                    self._earlier = [*self._earlier, data]
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             with torch.device("cpu"):  # Lightning would draw weights on a GPU, which draws others from a seed
                 self.build(self._datamodule().spec)
             if self.start_from:
                 self._begin_with(self.start_from)
-
-    def _trains_on(self) -> bool:
-        """Whether a fit begins with the weights that are there, and resumes no checkpoint."""
-        return self.trainer.state.fn == "fit" and self.trainer.ckpt_path is None
 
     def _begin_with(self, name: str) -> None:
         saved = read_pretrained(name)
@@ -440,12 +432,20 @@ class Task(LightningModule):
         check_loaded_weights(self, checkpoint)
 
     def on_fit_start(self) -> None:
-        """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this."""
+        """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this.
+
+        Where none is resumed, loaded weights are held to the data that they were trained on, like exported.
+        """
+        resumed = self.__dict__.pop("_resumed", None)
+        if resumed is None and self._loaded_data and self._begun is None:
+            self.check_start(self._loaded_data, "the model")
+            if (data := self._loaded_data.get("data")) and data not in self._earlier:
+                self._earlier = [*self._earlier, data]
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
         transform = getattr(self._datamodule(), "transform", None)
         self._treatment = None if transform is None else transform.describe()
-        if (resumed := self.__dict__.pop("_resumed", None)) is not None:
+        if resumed is not None:
             check_training_state(self.trainer, resumed)
 
     def expect_weights(self, weights: dict[str, Any]) -> None:

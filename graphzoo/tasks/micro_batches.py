@@ -9,12 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.random import fork_rng
 
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
+from graphzoo.system.units import counted
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -168,6 +170,11 @@ class MicroBatches:
         self.count = parts
         if parts == 1:
             return
+        if any(isinstance(each, GradientAccumulationScheduler) for each in getattr(trainer, "callbacks", ())):
+            raise UsageError(
+                f"each batch is computed in {parts} parts, which Lightning accumulates; "
+                "GradientAccumulationScheduler would count these\nGive the Trainer accumulate_grad_batches"
+            )
         if trainer.accumulate_grad_batches not in (1, parts):
             raise UsageError(
                 f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
@@ -178,8 +185,12 @@ class MicroBatches:
         limit = trainer.limit_train_batches
         if isinstance(limit, float) and limit < 1:  # of whole batches: an epoch ends with one
             whole = math.ceil(len(self._datamodule._training_sampler()) / parts)
-            if kept := int(whole * limit):
-                self._lend(trainer, "limit_train_batches", kept * parts)
+            if limit and not int(whole * limit):
+                raise UsageError(
+                    f"limit_train_batches {limit} of {counted(whole, 'batch', 'batches')} is less than one\n"
+                    f"Give at least {1 / whole:.3g}, or a whole number"
+                )
+            self._lend(trainer, "limit_train_batches", int(whole * limit) * parts)
 
     def resume(self, chosen: object) -> None:
         """Go on with what a checkpoint says was chosen; where it says nothing, with whole batches."""

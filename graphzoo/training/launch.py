@@ -271,10 +271,13 @@ def _brings_data_options(plan: Plan) -> bool:
 
 def _keep_scaling(state: RunState, config: Path) -> None:
     """Leave features as they were in a run of links that is older than the option to standardise them."""
-    data = read_settings(config).get("data") or {}
+    settings = read_settings(config)  # may hold anything, which is told where it is compared
+    data = settings.get("data") if isinstance(settings, dict) else None
     name = "standardize_features"
-    is_old = name not in (data.get("init_args") or {}) and not state.plan.names(f"data.{name}")
-    if is_old and str(data.get("class_path")).endswith(".LinkDataModule"):
+    if not isinstance(data, dict) or state.plan.names(f"data.{name}"):
+        return
+    is_of_links = str(data.get("class_path")).endswith(".LinkDataModule")
+    if is_of_links and name not in (data.get("init_args") or {}):
         features = (_weights_of(state.plan)[1].get("graphzoo") or {}).get("features") or {"mean": None}
         if "mean" not in features:
             state.arguments.append(f"--data.init_args.{name}=false")

@@ -332,9 +332,10 @@ class GraphzooCLI(LightningCLI):
     def _note_other_data(self) -> None:
         """In the first lines of config.yaml and in results.json."""
         before, known = self.state.resumed, self._header_text()
-        done = resume.finished_epochs(self.checkpoint or {})
-        told = before.replace("other settings", "other settings and on other data")
-        self.state.resumed = told if before else f"on other data after epoch {done}"
+        if "other data" in before:
+            return
+        told = f"on other data after epoch {resume.finished_epochs(self.checkpoint or {})}"
+        self.state.resumed = f"{before}, {told}" if before else told
         self._config_text = self._header_text() + self._config_text.removeprefix(known)
 
     def _header_text(self) -> str:
@@ -351,6 +352,10 @@ class GraphzooCLI(LightningCLI):
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
         files = [self.run_dir / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
+        if self._guard is not None and self._guard.is_other_data:
+            kept = (one for one in self.trainer.checkpoint_callbacks if isinstance(one, own.BestCheckpoint))
+            if all(one.best_model_score is None for one in kept):
+                files = files[1:]  # the best one is of the data before
         chosen = next((path for path in files if path.is_file()), None)
         # One process decides: on a shared disk the others may not see the file yet.
         chosen = self.trainer.strategy.broadcast(chosen)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from graphzoo.callbacks.checkpoint import BestCheckpoint
 from graphzoo.catalog.classes import defaults_of, is_same_class
@@ -280,6 +281,8 @@ class ResumeGuard(Callback):
             for group in decayed if self.weight_decay is not None else ():
                 group["weight_decay"] = float(self.weight_decay)
         for scheduler in (config.scheduler for config in trainer.lr_scheduler_configs):
+            if self.is_other_data and isinstance(scheduler, ReduceLROnPlateau):
+                scheduler._reset()
             if hasattr(scheduler, "base_lrs"):
                 scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]
 

@@ -153,3 +153,16 @@ def test_a_trainer_that_was_interrupted_fits_again(tmp_path):
         trainer.fit(model, batches)
     trainer.fit(model, batches, ckpt_path=str(tmp_path / "last.ckpt"), weights_only=True)
     assert trainer.global_step == 8
+
+
+def test_a_best_file_of_other_data_does_not_count(tmp_path):
+    """A run that went on with other data has not had its best epoch yet."""
+    saved = {"state_dict": {}, "global_step": 3, "graphzoo": {"data": {"fingerprint": "a"}}}
+    torch.save(saved, tmp_path / "best.ckpt")
+    state = {"best_model_score": torch.tensor(0.5)}
+    for there, counts in (("a", True), ("b", False)):
+        best = BestCheckpoint(tmp_path, "val/error")
+        best.on_load_checkpoint(None, None, {"global_step": 9, "graphzoo": {"data": {"fingerprint": there}}})
+        best.load_state_dict(state)
+        assert (best.best_model_score == 0.5) is counts or best.best_model_score is None
+        assert bool(best.best_model_path) is counts

@@ -469,6 +469,12 @@ def test_a_loaded_model_is_not_trained_on_what_its_tests_hold(trained, tmp_path)
     other = NodeDataModule(data=graph, split="random-50-25-25", split_index=1, **settings)
     with pytest.raises(UsageError, match="split"):
         trainer.fit(graphzoo.load(run).task, other)
+    tested = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False)
+    checkpoint = str(run / "checkpoints" / "best.ckpt")
+    task = graphzoo.load(run).task
+    tested.test(task, datamodule, ckpt_path=checkpoint, weights_only=True, verbose=False)
+    with pytest.raises(UsageError, match="split"):
+        tested.fit(task, other)  # whatever was loaded last
     task = graphzoo.load(run).task
     before = task.describe()["data"]
     trainer.fit(task, datamodule)

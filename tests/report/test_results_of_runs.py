@@ -509,7 +509,8 @@ def test_a_row_that_is_named_twice_is_one_line(tmp_path):
 def test_runs_of_links_keep_the_hash_they_had_before_the_option_to_standardise():
     for name, same in (("LinkDataModule", True), ("NodeDataModule", False)):
         data = {"class_path": f"graphzoo.datamodules.{name}", "init_args": {"batch_size": 5}}
-        younger = {**data, "init_args": {**data["init_args"], "standardize_features": None}}
-        assert (config_hash({"data": data}) == config_hash({"data": younger})) is same
+        for value in (None, False):
+            younger = {**data, "init_args": {**data["init_args"], "standardize_features": value}}
+            assert (config_hash({"data": data}) == config_hash({"data": younger})) is same
         asked = {**data, "init_args": {**data["init_args"], "standardize_features": True}}
         assert config_hash({"data": asked}) != config_hash({"data": data})

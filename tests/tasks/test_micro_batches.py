@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers.link_graphs import make_link_graph
 from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, LambdaCallback
 from torch import nn
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule
@@ -172,6 +172,16 @@ def test_a_share_of_an_epoch_is_one_of_whole_batches(tmp_path, monkeypatch, part
     trainer.fit(task, data)
     assert trainer.global_step == int(0.05 * math.ceil(len(data.triples("train")) / 64)) > 2
     assert trainer.limit_train_batches == 0.05, "as before the fit"
+
+
+def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    task, data = queries(micro_batch_size=16)
+    with pytest.raises(ValueError, match=r"limit_train_batches 0.001 of \d+ batches is less than one"):
+        Trainer(limit_train_batches=0.001, max_epochs=1, **settings).fit(task, data)
+    scheduler = GradientAccumulationScheduler({0: 2})
+    with pytest.raises(ValueError, match="each batch is computed in 4 parts"):
+        Trainer(max_epochs=1, callbacks=[scheduler], **settings).fit(task, data)
 
 
 def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch):

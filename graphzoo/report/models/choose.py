@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
-    """Pictures of the run's best checkpoint; how a depth curve is made unless it is drawn already."""
+    """Pictures of the checkpoint that was tested; how a depth curve is made unless it is drawn already."""
     import graphzoo
     from graphzoo.system.progress import progress
 
@@ -28,10 +28,11 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
     run = next((folder for folder in folders if any((folder / "checkpoints").glob("*.ckpt"))), None)
     if run is None:
         raise UsageError("the run has no checkpoint")
+    name = run.name
     if isinstance(tested, str):  # perhaps not the best one
         files = [run / "checkpoints" / Path(tested).name, Path(tested)]
         run = next((file for file in files if file.is_file()), run)
-    with progress(f"looking into {run.name}"):
+    with progress(f"looking into {name}"):
         model = graphzoo.load(run, device=options.device)
         draw = function_of(inference_task(model).pictures)
         blocks: list[Block] = draw(model, record, options, prefix, depth_drawn)
