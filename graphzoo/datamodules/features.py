@@ -23,7 +23,10 @@ _FILLED, _UNITS = 0.25, 10.0
 def check_scaling(normalize: bool, standardize: bool | None) -> None:
     """Refuse features that are to be both divided by their rows' sums and standardised."""
     if normalize and standardize:
-        raise UsageError("features are either normalised or standardised: leave one of the options out")
+        raise UsageError(
+            "features are either normalised or standardised\n"
+            "Leave out normalize_features or standardize_features"
+        )
 
 
 def _are_measurements(x: Tensor) -> bool:

@@ -5,6 +5,7 @@ import torch
 from helpers.link_graphs import make_link_graph
 from helpers.link_tasks import build, data, fit, gradient
 
+import graphzoo
 from graphzoo.errors import UsageError
 from graphzoo.inference.link_scoring import LinkPlace
 from graphzoo.sampling import NeighbourhoodSampler
@@ -189,6 +190,20 @@ def test_pairs_that_are_far_apart_have_logits_of_their_own(both):
     order = place.score(pairs)  # as in the test
     torch.testing.assert_close(order[~far], scores[~far])
     assert (order[far] < -9).all()
+
+
+def test_a_loaded_model_scores_far_pairs_by_their_logits(tmp_path):
+    datamodule = data(batch_size=32, neighbourhood=6)
+    task, trainer = fit("knowformer", datamodule, 1)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    graph = datamodule.graph
+    model = graphzoo.load(tmp_path / "a.ckpt", data=graph)
+    pairs = torch.combinations(torch.arange(graph.num_nodes), 2)[::7]
+    settings = task.describe_data(datamodule)["data"]["settings"]
+    place = LinkPlace(task.eval(), graph, datamodule.transform, settings)
+    found = torch.from_numpy(model.score(pairs)["score"].to_numpy(copy=True))
+    torch.testing.assert_close(found, place.score(pairs, brings=True), atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(found, place.score(pairs), atol=1.0), "some are far"
 
 
 def test_far_pairs_heed_the_memory_and_the_batch_size(monkeypatch):
