@@ -26,10 +26,10 @@ from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
+from graphzoo.runs.results_file import read_results
 from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
 from graphzoo.system.files import write_text_atomically
-from graphzoo.system.json_file import read_json
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
@@ -312,7 +312,7 @@ def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
         tell(f"testing {row.model}\n")
         if status := run_here([*words, "--run_dir", str(place), "--quiet"]):
             return status, {}
-    return 0, dict(read_json(place / "results.json")["metrics"])
+    return 0, dict(read_results(place / "results.json")["metrics"])
 
 
 def _finish(

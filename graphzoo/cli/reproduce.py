@@ -16,7 +16,7 @@ from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
 from graphzoo.cli.row import Row, plan_row
 from graphzoo.errors import UsageError
-from graphzoo.runs.average import read_results, write_row
+from graphzoo.runs.average import read_runs, write_row
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import missing_folders, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
@@ -107,7 +107,7 @@ def _run_row(row: Row) -> int:
             tell(f"{variant.name}\n")
         finished = [run for run in runs if (directory / run.folder / "results.json").is_file()]
         if finished:
-            results = read_results(directory, finished)  # refused before the other runs take their time
+            results = read_runs(directory, finished)  # refused before the other runs take their time
             if len(finished) < len(runs):
                 _check_data(directory, row.command, words, finished[0], results[0])
         for run in runs:

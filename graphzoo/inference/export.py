@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ from graphzoo.encoders.pretrained import (
 )
 from graphzoo.errors import UsageError, check_choice
 from graphzoo.runs.published import shown_metrics
-from graphzoo.runs.results_file import SELECTED, is_tested, selection_of
+from graphzoo.runs.results_file import SELECTED, is_tested, read_results, selection_of
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import copy_regular
@@ -251,11 +252,12 @@ def _results(place: Path | None, checkpoint: Mapping[str, Any]) -> dict[str, Any
     if path is None or not path.is_file():
         return {}
     try:
-        results = read_json(path)
+        results = read_results(path)
         if not is_tested(results, checkpoint):
             return {}
         tested_epoch = checkpoint.get("epoch")
-        tested = {name: float(results["metrics"][name]) for name in shown_metrics(results["metrics"])}
+        figures = {name: float(results["metrics"][name]) for name in shown_metrics(results["metrics"])}
+        tested = {name: value for name, value in figures.items() if math.isfinite(value)}
         kept = ("model", "data", "data_name", "recipe", "seed", "num_parameters", "config_hash", "split")
         evaluated = {"checkpoint_epoch": tested_epoch, "selection": selection_of(results)}
         return {"metrics": tested, **{key: results.get(key) for key in (*kept, "protocol")}, **evaluated}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from graphzoo.catalog.tasks import RANKING, inference_task
 from graphzoo.errors import UsageError
-from graphzoo.runs.results_file import is_tested
+from graphzoo.runs.results_file import is_tested, read_results
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
@@ -95,11 +95,11 @@ class TrainedModel:
         if path is None:
             return Metrics()
         try:
-            results = read_json(path)
-            results = results.get("results", {}) if path.name == "config.json" else results
-            evaluated = path.name == "config.json" or is_tested(results, self._written)
+            exported = path.name == "config.json"
+            results = read_json(path).get("results", {}) if exported else read_results(path)
+            evaluated = exported or is_tested(results, self._written)
             figures = {str(name): float(value) for name, value in results.get("metrics", {}).items()}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(f"{path} is damaged ({error})\nTest the run again: graphzoo test") from error
         return Metrics(figures if evaluated else {})

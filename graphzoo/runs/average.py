@@ -9,20 +9,18 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import Published, average_metrics, find_recipe, published_values
-from graphzoo.runs.results_file import write_results, write_rows
+from graphzoo.runs.results_file import read_results, write_results, write_rows
 from graphzoo.runs.series import Run
-from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
 
-def read_results(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
+def read_runs(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
     """The results of all runs of a row; refused if one is missing or made in another way."""
     results: list[dict[str, Any]] = []
     for run in runs:
         path = directory / run.folder / "results.json"
         try:
-            result = read_json(path)
-            result["metrics"].items()
+            result = read_results(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(
@@ -78,7 +76,7 @@ def write_row(
     The `recipe` is `<model>/<name>`, a file's name, or empty; `name` sets the row of an ablation apart;
     `published` figures are by default the recipe's; `command` makes the row again.
     """
-    results = read_results(directory, runs)
+    results = read_runs(directory, runs)
     if published is None:
         published = published_values(model, recipe, data)
     metrics = average_metrics([result["metrics"] for result in results], published)

@@ -23,10 +23,9 @@ from graphzoo.runs.published import (
     published_values,
     shown_metrics,
 )
-from graphzoo.runs.results_file import SELECTED, config_hash, selection_of
+from graphzoo.runs.results_file import SELECTED, config_hash, read_results, selection_of
 from graphzoo.runs.row import left_out, read_row
 from graphzoo.system.files import files_below
-from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import open_regular
@@ -287,7 +286,7 @@ def read_record(run: Path) -> Record:
     path = run / "results.json"
     if path.is_file():
         try:
-            result = read_json(path)
+            result = read_results(path)
             check_figures(result["metrics"].values())
             check_names(result)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

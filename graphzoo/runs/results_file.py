@@ -6,12 +6,14 @@ import csv
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphzoo.catalog.classes import public_path
 from graphzoo.system.files import write_text_atomically
+from graphzoo.system.json_file import read_json
 
 FORMAT = 1
 
@@ -105,8 +107,41 @@ def selection_of(result: Mapping[str, Any]) -> str | None:
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:
-    """Write results.json in one piece, numbers in full precision: a reader sees all of it or none."""
-    write_text_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    """Write results.json in one piece, numbers in full precision: a reader sees all of it or none.
+
+    A figure that is no number becomes null: JSON has no NaN, and strict readers refuse a file with one.
+    """
+    text = json.dumps(without_nan(content), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text_atomically(path, text + "\n")
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What `write_results` wrote of a run or a row; a metric of null is NaN again.
+
+    Raises what `read_json` raises, and a KeyError, TypeError or AttributeError where no metrics are named.
+    """
+    content: dict[str, Any] = read_json(path)
+    return {**content, "metrics": {name: _with_nan(figure) for name, figure in content["metrics"].items()}}
+
+
+def _with_nan(figure: Any) -> Any:
+    if isinstance(figure, Mapping):  # of several runs
+        values = [math.nan if value is None else value for value in figure["values"]]
+        return {**figure, "mean": _with_nan(figure["mean"]), "values": values}
+    return math.nan if figure is None else figure
+
+
+def without_nan(value: Any) -> Any:
+    """A value for JSON, with None in place of what is no finite number.
+
+    >>> without_nan({"test/auroc": math.nan, "values": [0.5, -math.inf]})
+    {'test/auroc': None, 'values': [0.5, None]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    return [without_nan(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.published import check_figures, check_names
-from graphzoo.system.json_file import read_json
+from graphzoo.runs.results_file import read_results
 from graphzoo.system.memory import raise_if_not_the_file
 
 
@@ -34,7 +34,7 @@ def main_metric(row: Mapping[str, Any]) -> str:
 def read_row(path: Path) -> dict[str, Any]:
     """What `write_row` wrote."""
     try:
-        content: dict[str, Any] = read_json(path)
+        content = read_results(path)
         if not content["metrics"]:
             raise ValueError("no metrics")
         for metric in content["metrics"].values():

@@ -29,9 +29,9 @@ from graphzoo.errors import UsageError
 from graphzoo.runs.curves import read_rows
 from graphzoo.runs.lock import RunLock
 from graphzoo.runs.published import mean_and_deviation
+from graphzoo.runs.results_file import read_results
 from graphzoo.search.space import Choice, Range, Space, read_space
 from graphzoo.system.files import write_text_atomically
-from graphzoo.system.json_file import read_json
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.training.options import config_files
 from graphzoo.training.start import last_words, run_here, started
@@ -279,7 +279,7 @@ class Comparison:
             return {}, "out of memory" if status == 137 else last_words(log)
         results = folder / "results.json"  # of a model that is not trained
         if results.is_file():
-            epochs = [read_json(results)["metrics"]]
+            epochs = [read_results(results)["metrics"]]
         else:
             epochs = [values for _, _, values in read_rows(folder / "metrics.csv")]
         sign = 1 if self.mode == "max" else -1

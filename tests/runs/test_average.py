@@ -5,7 +5,7 @@ import json
 import pytest
 
 from graphzoo.errors import UsageError
-from graphzoo.runs.average import read_results
+from graphzoo.runs.average import read_runs
 from graphzoo.runs.series import runs_of
 
 
@@ -20,5 +20,5 @@ def test_runs_that_are_not_alike_have_no_mean_and_the_remedy_helps(tmp_path, wha
         result |= {what: f"of {seed}"}
         (tmp_path / f"seed-{seed}" / "results.json").write_text(json.dumps(result))
     with pytest.raises(UsageError, match=f"(?s)seed 1 has other .*: no mean.*{remedy}"):
-        read_results(tmp_path, runs_of("0,1", ""))
-    assert len(read_results(tmp_path, runs_of("0", ""))) == 1
+        read_runs(tmp_path, runs_of("0,1", ""))
+    assert len(read_runs(tmp_path, runs_of("0", ""))) == 1

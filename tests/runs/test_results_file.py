@@ -1,8 +1,14 @@
 """Which runs are of one setting."""
 
 import copy
+import json
+import math
 
-from graphzoo.runs.results_file import config_hash
+import pytest
+
+from graphzoo.runs.published import average_metrics
+from graphzoo.runs.results_file import config_hash, read_results, write_results
+from graphzoo.runs.row import read_row
 
 CONFIG = {
     "model": {"class_path": "graphzoo.tasks.NodeClassification", "init_args": {"lr": 0.1, "seed": 0}},
@@ -27,3 +33,28 @@ def test_runs_of_another_optimiser_or_length_are_of_another_setting():
     ):
         seen.add(config_hash({**copy.deepcopy(CONFIG), section: value}))
     assert len(seen) == 6
+
+
+def refuse_constant(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def test_a_metric_that_is_not_defined_is_null_in_the_file_and_nan_for_its_readers(tmp_path):
+    path = tmp_path / "results.json"
+    write_results(
+        path, {"metrics": {"test/auroc": math.nan, "test/mrr": 0.5}, "validation": {"best": math.inf}}
+    )
+    strict = json.loads(path.read_text(), parse_constant=refuse_constant)
+    assert strict == {"metrics": {"test/auroc": None, "test/mrr": 0.5}, "validation": {"best": None}}
+    assert read_results(path)["metrics"] == pytest.approx(
+        {"test/auroc": math.nan, "test/mrr": 0.5}, nan_ok=True
+    )
+
+
+def test_a_row_keeps_that_one_of_its_runs_has_no_figure(tmp_path):
+    metrics = average_metrics([{"test/auroc": 0.5}, {"test/auroc": math.nan}], {})
+    path = tmp_path / "row.json"
+    write_results(path, {"model": "galit", "data": "own", "metrics": metrics})
+    json.loads(path.read_text(), parse_constant=refuse_constant)
+    figure = read_row(path)["metrics"]["test/auroc"]
+    assert math.isnan(figure["mean"]) and figure["values"] == pytest.approx([0.5, math.nan], nan_ok=True)
