@@ -53,7 +53,7 @@ def clean_parser() -> Parser:
         "List cached files, which are rebuilt when needed, and ask before removing them. Without a terminal "
         "nothing is removed unless --yes is given. Downloaded data are not touched.",
     )
-    unused = "only files not used for so many days"
+    unused = "only files unused for this many days"
     parser.add_argument("--older-than", type=at_least(0), default=0.0, metavar="DAYS", help=unused)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser

@@ -31,7 +31,7 @@ COMMANDS = {
     "results": "print finished runs as a table: terminal, Markdown or CSV",
     "plot": "draw curves, results and attention of runs, as an HTML report",
     "dashboard": "make a workspace for the runs in Weights & Biases",
-    "compare": "try all models on a graph and say which to take",
+    "compare": "try models on a graph and say which to take",
     "search": "search for settings on the validation split",
     "list": "list models, data sets, recipes, trainer settings and loggers",
     "download": "fetch data sets, to work without a network later",

@@ -58,7 +58,7 @@ def compare_parser() -> Parser:
     add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
     time_of_all = "time for all trials together (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
-    only = "only these, your own too; with `;` between names that have a comma"
+    only = "try only these, your own too; `;` separates names that have a comma"
     add("--models", default="", metavar="A,B", help=only)
     add("--in-process", action="store_true", help="run all in one process: faster for short runs")
     add("--no-test", action="store_true", help="skip the test")

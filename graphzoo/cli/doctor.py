@@ -22,7 +22,7 @@ _REQUIRED = (
 )
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
-    "torch-scatter": "backend `scatter`: pip install torch-scatter -f https://data.pyg.org/whl/torch-{torch}.html",
+    "torch-scatter": "backend `scatter`: pip install --no-build-isolation torch-scatter",
     "tensorboard": "`--logger tensorboard`: pip install tensorboard",
     "wandb": "`--logger wandb`: pip install wandb",
     "mlflow-skinny": "`--logger mlflow`: pip install mlflow-skinny",
@@ -59,9 +59,8 @@ def doctor_main(argv: list[str]) -> int:
         installed = _version(name)
         missing |= installed is None
         _say(name, installed or f"MISSING: pip install {name}")
-    torch_version = (_version("torch") or "").replace("+cpu", "%2Bcpu")
     for name, remedy in _OPTIONAL.items():
-        _say(name, _version(name) or f"not installed; {remedy.format(torch=torch_version)}")
+        _say(name, _version(name) or f"not installed; {remedy}")
     if _version("torch") is not None:
         _devices()
         _backends()

@@ -75,7 +75,7 @@ def plot_parser() -> Parser:
     add_run(parser, "run directory, row of reproduce, or a folder with several", several=True)
     add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
     add("--format", choices=FORMATS, help="one page (default), or a file per picture")
-    add("--overwrite", action="store_true", help="replace what an earlier plot has written there")
+    add("--overwrite", action="store_true", help="replace an earlier plot")
     add("--no-model", action="store_true", help="load no model: faster, without attention")
     parts = ("HEAD", "RELATION", "TAIL")
     add("--fact", nargs=3, action="append", metavar=parts, help="a fact to look at; repeatable")

@@ -49,11 +49,11 @@ def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:
         return facts, ""
     same = float((ends[0] == ends[1]).double().mean())
     facts.append(("edges inside a class", f"{100 * same:.0f} % ({100 * by_chance:.0f} % by chance)"))
-    told = f"{100 * same:.0f} % of the edges join nodes of one class, {100 * by_chance:.0f} % would by chance"
+    told = f"{100 * same:.0f} % of the edges join nodes of one class ({100 * by_chance:.0f} % by chance)"
     if same < 0.6 * by_chance:
         return facts, f"{told}: neighbours mostly differ, which says something as well"
     informative = same > by_chance + 0.2 * (1 - by_chance)
-    return facts, f"{told}: labels of neighbours say {'much' if informative else 'little'}"
+    return facts, f"{told}: neighbours' labels say {'much' if informative else 'little'}"
 
 
 def of_links(datamodule: Any) -> tuple[list[Fact], str]:

@@ -313,7 +313,10 @@ def test_doctor_names_the_remedy_for_what_is_missing(cli, monkeypatch):
     )
     report = cli("doctor")
     assert report.status == 1
-    assert "MISSING: pip install numba" in report.out and "https://data.pyg.org/whl/" in report.out
+    assert (
+        "MISSING: pip install numba" in report.out
+        and "pip install --no-build-isolation torch-scatter" in report.out
+    )
 
 
 def test_download_of_the_embedded_graph_needs_no_network(cli):
