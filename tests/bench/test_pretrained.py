@@ -72,7 +72,7 @@ def test_mistakes(rows, tmp_path, capsys):
 
 
 def test_the_page_says_what_the_table_says():
-    page = (ROOT / "docs" / "prediction.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
     kept = list(csv.DictReader((RESULTS / "pretrained.csv").open(encoding="utf-8")))
     assert {row["model"] for row in kept} == set(pretrained.MODELS)
     for row in kept:
