@@ -87,6 +87,8 @@ def _messages(x: Tensor, adjacency: AdjacencyOrders, num_orders: int) -> Tensor:
 @run_eagerly
 def _edge_loss(layers: list[tuple[Tensor, Tensor]], edges: SparseAdjacency) -> Tensor:
     """Mean over layers, edges and heads of log(pi) / d, from the features of queries and keys."""
+    if not edges.values.numel():  # of a graph without nodes
+        return torch.stack([query.sum() + key.sum() for query, key in layers]).sum()
     per_edge = edges.in_degree.to(edges.values.dtype).reciprocal()[edges.row_of_entry()]
     means = [(edge_log_weights(q, k, edges).mean(1) * per_edge).mean() for q, k in layers]
     return torch.stack(means).mean()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.errors import UsageError, check_whole
-from graphzoo.ops.eager import run_eagerly
+from graphzoo.ops.eager import run_eagerly, with_own_code
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec, plain_whole, refuse_kinds
 
@@ -164,7 +164,7 @@ def with_any_edges(
             _calls.encoder = outer
         return finish(self, result)
 
-    return called
+    return with_own_code(called)
 
 
 def as_edge_index(edges: Any, kept: LastResult[Tensor] | None = None) -> Tensor:

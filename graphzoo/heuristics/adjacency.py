@@ -56,6 +56,8 @@ def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[
     checked = np.asarray(pairs)
     if checked.ndim != 2 or checked.shape[1] != 2:
         raise ValueError(f"pairs must be [B, 2], got {list(checked.shape)}")
+    if checked.size and checked.dtype.kind not in "iu":
+        raise ValueError(f"pairs must be whole numbers, got {checked.dtype}")
     if checked.size and not (checked.min() >= 0 and checked.max() < adjacency.shape[0]):
         raise ValueError(
             f"pairs hold nodes {checked.min()}..{checked.max()}, "

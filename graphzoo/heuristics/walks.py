@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -35,24 +36,27 @@ def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e
         adjacency: From `adjacency_matrix`, [N, N].
         pairs: (u, v), [B, 2], integers.
         alpha: Probability of following an edge, in [0, 1); else the walk begins anew at any node.
-        tol: Bound on the sum of the distribution's absolute errors.
+        tol: Bound on the sum of the distribution's absolute errors, beside those of rounding.
 
     Returns:
         Scores [B], float64.
     """
     u, v = check_pairs(adjacency, pairs)
     check_range(at_least=0, below=1, alpha=alpha)
+    check_range(above=0, tol=tol)
     # p = alpha P^T p + (1 - alpha) / N; walks leave dead ends for any node
     num_nodes = adjacency.shape[0]
     transition, dead_ends = _transition(adjacency)
     p = np.full(num_nodes, 1 / max(num_nodes, 1))
-    while num_nodes:
+    # A step shrinks distances by alpha, and the first is at most 2. The change may end above zero: rounding.
+    most = max(1, math.ceil(math.log(tol / 2) / math.log(alpha))) if alpha else 1
+    for _ in range(most if num_nodes else 0):
         following = alpha * (transition @ p)
         following += (1 - alpha + alpha * p[dead_ends].sum()) / num_nodes
         following /= following.sum()
         change = np.abs(following - p).sum()
         p = following
-        # A step shrinks distances by alpha; of a change below 4e-15 rounding is all that is left.
+        # of a change below 4e-15 rounding is all that is left
         if change <= max(tol * (1 - alpha) / max(alpha, 1e-300), 4e-15):
             break
     scores: NDArray[np.float64] = p[u] * p[v]

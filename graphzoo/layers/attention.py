@@ -33,9 +33,9 @@ def masked_attention(
     for the backward pass, and what it draws does not depend on the number of threads.
 
     Args:
-        query: [B, H, Q, D], as the result.
+        query: [B, H, Q, D]; the result is [B, H, Q, E].
         key: [B, H, T, D].
-        value: [B, H, T, D].
+        value: [B, H, T, E].
         mask: True where a key may be attended to, [B, T], bool; None where all may. At least one per row.
         p: Probability with which a weight is dropped, in [0, 1).
         generator: On the device of `query`; needed, and looked at, only with dropout.
@@ -107,7 +107,7 @@ def _attend_with_own_noise(
     rows = [x.flatten(0, 1) for x in (query, key, value)]
     with torch.autocast(query.device.type, enabled=False):
         out: Tensor = _Attention.apply(*rows, mask, query.shape[1], p, generator)  # type: ignore[no-untyped-call]
-    return out.view(query.shape)
+    return out.view(*query.shape[:3], value.shape[-1])
 
 
 class _Attention(Function):

@@ -23,21 +23,25 @@ class FeatureRows(nn.Module):
 
     @run_eagerly
     def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Map rows [...], int64, of a table [N, F], dense or sparse CSR.
+        """Map rows [...], int64, of a table [N, F], dense or sparse CSR, of any dtype but complex.
 
         Returns:
             Mapped rows, [U, D], and which of them each entry of `rows` is, int64: `F.embedding` takes both.
         """
         exports = torch.compiler.is_exporting()
         if not exports and rows.numel() >= x.shape[0]:
-            return self.linear(x), rows
+            return self.linear(self._cast(x)), rows
         # How many rows differ is no number in an export, and one of a GPU only when all before it is done.
         if exports or (rows.is_cuda and x.layout is torch.strided):
             each = torch.arange(rows.numel(), device=rows.device).view_as(rows)
-            return self.linear(x[rows.flatten()]), each
+            return self.linear(self._cast(x[rows.flatten()])), each
         distinct, position = torch.unique(rows, return_inverse=True)
-        part = x[distinct] if x.layout is torch.strided else _sparse_rows(x, distinct)
+        part = self._cast(x[distinct]) if x.layout is torch.strided else _sparse_rows(x, distinct)
         return self.linear(part), position
+
+    def _cast(self, x: Tensor) -> Tensor:
+        """To the precision of the weights, after rows are taken: a table may be large."""
+        return x.to(self.linear.weight.dtype)
 
 
 def _sparse_rows(x: Tensor, rows: Tensor) -> SparseMatrix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphzoo.errors import check_range
+from graphzoo.errors import UsageError, check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import version_of
 from graphzoo.ops.random import hash_integers, hash_numbers
 
 # What a seed is for, so that equal numbers in different roles do not give equal noise.
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
+
+_lent = threading.RLock()
 
 
 class NoiseStream(nn.Module):
@@ -39,9 +42,14 @@ class NoiseStream(nn.Module):
 
     @run_eagerly
     def generator(self, noise_seed: int | None, device: torch.device | str) -> torch.Generator:
-        """A new generator: a function of (seed, noise_seed), or the next of the stream if that is None."""
+        """A new generator: a function of (seed, noise_seed), or the next of the stream if that is None.
+
+        Raises:
+            UsageError: if the next is asked for in a backward pass.
+        """
         if noise_seed is not None:
             return self._seeded(device, _NAMED, noise_seed)
+        _refuse_backward()
         count = self._count()
         self.draws += 1
         self._last = (self.draws, version_of(self.draws), count + 1)
@@ -49,6 +57,8 @@ class NoiseStream(nn.Module):
 
     def key(self) -> Tensor:
         """The next of the stream as a number for `hash_integers`, on its device, which nobody waits for."""
+        if not torch.compiler.is_compiling():
+            _refuse_backward()
         self.draws += 1
         return hash_integers(self.seed, _COUNTED, self.draws)
 
@@ -71,6 +81,15 @@ class NoiseStream(nn.Module):
     def _seeded(self, device: torch.device | str, purpose: int, number: int) -> torch.Generator:
         generator = torch.Generator(device)
         return generator.manual_seed(hash_numbers(self.seed, purpose, number))
+
+
+def _refuse_backward() -> None:
+    """Recomputed activations would be of other noise than the loss, and their gradients wrong."""
+    if torch._C._current_graph_task_id() != -1:
+        raise UsageError(
+            "noise of an encoder is drawn again in the backward pass, as under torch.utils.checkpoint\n"
+            "Give the call noise_seed, a number that is new in each step: both passes then draw the same"
+        )
 
 
 def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bool) -> Tensor:
@@ -97,7 +116,17 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
 
 @contextmanager
 def seeded_noise(generator: torch.Generator) -> Iterator[None]:
-    """For code that draws from the global random state: lend it, seeded as the generator, and put it back."""
+    """For code that draws from the global random state: lend it, seeded as the generator, and put it back.
+
+    One thread at a time has it.
+    """
+    with _lent:
+        with _lend(generator):
+            yield
+
+
+@contextmanager
+def _lend(generator: torch.Generator) -> Iterator[None]:
     device, seed = generator.device, generator.initial_seed()
     if device.type == "cpu":
         state = torch.default_generator.get_state()

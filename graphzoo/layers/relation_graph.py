@@ -123,7 +123,8 @@ def _count_relations(graph: RelationalGraph) -> RelationGraph:
     kind = graph.edge_type.cpu().numpy().astype(np.int64)
     half = count // 2
     inverted = np.array_equal(source[:num_facts], target[num_facts:])
-    if count > 2 and not (inverted and np.array_equal(kind[:num_facts] + half, kind[num_facts:])):
+    one_kind = count <= 2 and not kind.any()  # of edges without direction
+    if not one_kind and not (inverted and np.array_equal(kind[:num_facts] + half, kind[num_facts:])):
         raise UsageError(
             "comparing relations needs facts with inverses: edge i + E/2 is the inverse of edge i, its type "
             "r + R that of r"

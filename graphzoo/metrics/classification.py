@@ -91,8 +91,9 @@ class RocAuc(Metric):
             # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
             classes = target.to(logits.dtype).masked_fill(target < 0, torch.nan)
             logits, target = (logits[:, 1:] - logits[:, :1]), classes[:, None]
-        self.scores.append(logits.detach())  # or the graphs of all batches would stay in memory
-        self.targets.append(target)
+        # without the graphs of all batches, and apart from buffers that the caller may write to again
+        self.scores.append(logits.detach().clone())
+        self.targets.append(target.clone())
 
     def per_label(self) -> Tensor:
         """The area of every label, [C], float64; NaN where it has no positive or no negative."""

@@ -69,9 +69,11 @@ class EdgePattern:
         return SparseAdjacency.from_pattern(row, col, self._num_nodes, dtype=dtype)
 
     def _with_zeros(self, stays: Tensor, dtype: torch.dtype) -> SparseAdjacency:
-        degree = torch.zeros(self._num_nodes, dtype=dtype, device=stays.device)
-        scale = degree.index_add_(0, self._row, stays.to(dtype)).rsqrt()
-        values = scale[self._row] * scale[self._col] * stays
+        degree = torch.zeros(
+            self._num_nodes, dtype=torch.promote_types(dtype, torch.float32), device=stays.device
+        )
+        scale = degree.index_add_(0, self._row, stays.to(degree.dtype)).rsqrt()
+        values = (scale[self._row] * scale[self._col] * stays).to(dtype)
         rowptr = row_pointers(self._row, self._num_nodes)
         return SparseAdjacency(rowptr, self._col, values, (self._num_nodes, self._num_nodes))
 
@@ -84,6 +86,7 @@ class PlainAdjacency(SparseAdjacency):
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> None:
+        dtype = torch.promote_types(dtype, torch.float32)  # bfloat16 counts no further than 256
         nodes = torch.arange(num_nodes, device=edge_index.device)
         source, target = edge_index
         ordered, order = (source * num_nodes + target).sort()

@@ -16,9 +16,9 @@ from torch import Tensor
 from graphzoo.errors import check_choice
 from graphzoo.ops.eager import is_traced
 from graphzoo.ops.map_rows import map_rows
+from graphzoo.ops.norms import TINY, inverse_norm, wide
 
 AttentionNorm = Literal["l2", "fro"]
-_EPS = 1e-24  # below every squared norm that is not zero for all purposes
 
 
 def _head_blocks(channels: int, num_heads: int, like: Tensor) -> Tensor:
@@ -29,8 +29,8 @@ def _head_blocks(channels: int, num_heads: int, like: Tensor) -> Tensor:
 
 
 def _normalize(x: Tensor, blocks: Tensor) -> Tensor:
-    """Divide each head of each row by its l2 norm."""
-    return x * ((x * x @ blocks).clamp_min(_EPS).rsqrt() @ blocks.t())
+    """Divide each head of each row by its l2 norm; one of zeros stays."""
+    return x * (inverse_norm(x * x @ blocks) @ blocks.t())
 
 
 def sum_prototypes(
@@ -43,8 +43,9 @@ def sum_prototypes(
 
     Returns:
         Sums of keys [B, D], of key-value products [B, D, D] (meaningful within a head), of values [B, D], and
-        for "fro" of squared keys and squared queries [B, H].
+        for "fro" of squared keys and squared queries [B, H]; of half precision they are float32.
     """
+    query, key, value = wide(query), wide(key), wide(value)
     blocks = _head_blocks(key.shape[-1], num_heads, key)
     if norm == "l2":
         key = _normalize(key, blocks)
@@ -66,15 +67,18 @@ def apply_prototypes(
 ) -> Tensor:
     """Attention output (Eq. 10) of rows [n, B, D] from `sum_prototypes` over all N entities, [n, B, D]."""
     key_sum, product, value_sum = sums[:3]
+    dtype, query, value = value.dtype, wide(query), wide(value)
     blocks = _head_blocks(query.shape[-1], num_heads, query)
     product = product * (blocks @ blocks.t())
     if norm == "l2":
         query = _normalize(query, blocks)
     else:
-        squares = sums[3].clamp_min(_EPS) * sums[4].clamp_min(_EPS)
-        query = query * (squares.rsqrt() @ blocks.t())  # divided by |K| |Q|, [B, D]
+        squares = sums[3].clamp_min(TINY) * sums[4].clamp_min(TINY)
+        scale = torch.where((sums[3] > TINY) & (sums[4] > TINY), squares.rsqrt(), 0.0)
+        query = query * (scale @ blocks.t())  # divided by |K| |Q|, [B, D]
     numerator = torch.bmm(query.transpose(0, 1), product).transpose(0, 1) + value_sum + num_nodes * value
-    return numerator * ((query * key_sum @ blocks + 2 * num_nodes).reciprocal() @ blocks.t())
+    total = query * key_sum @ blocks + 2 * num_nodes
+    return (numerator * (total.reciprocal() @ blocks.t())).to(dtype)
 
 
 def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: AttentionNorm = "l2") -> Tensor:
@@ -95,6 +99,8 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
     _check(query, key, value)
     check_choice("norm", norm, ("l2", "fro"))
     num_nodes, _, num_heads, _ = query.shape
+    if not torch.compiler.is_compiling() and not num_nodes:
+        return value.clone()
 
     def sums_of(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
         q, k, v = rows
@@ -135,12 +141,12 @@ def prototype_attention_weights(
             raise ValueError(f"node[{place}] = {int(node[place])}: nodes are 0..{query.shape[0] - 1}")
     num_nodes = query.shape[0]
     dims = (3,) if norm == "l2" else (0, 3)
-    q, k = (x * x.square().sum(dims, keepdim=True).clamp_min(_EPS).rsqrt() for x in (query, key))
+    q, k = (x * inverse_norm(x.square().sum(dims, keepdim=True)) for x in (wide(query), wide(key)))
     batch = torch.arange(node.numel(), device=node.device)
     weight = 1 + (q[node, batch] * k).sum(-1)  # [N, B, H]
     weight[node, batch] += num_nodes
     normalized: Tensor = weight / weight.sum(0)
-    return normalized
+    return normalized.to(query.dtype)
 
 
 def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -172,6 +178,10 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
         [N, B, H, D]; tends to `exponential_attention` as M grows.
     """
     _check(query, key, value)
+    if not torch.compiler.is_compiling() and not query.shape[0]:
+        return value.clone()
+    dtype, query, key, value = value.dtype, wide(query), wide(key), wide(value)
+    projection = projection.to(query.dtype)
     scale = query.shape[-1] ** -0.25
     scaled = query * scale, key * scale
     q, k = (
@@ -187,12 +197,13 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
     scale, own = torch.exp(q_max + k_max - largest), torch.exp(log_own - largest)
     mixed = torch.einsum("nbhm,bhmd->nbhd", q, torch.einsum("nbhm,nbhd->bhmd", k, value))
     total = torch.einsum("nbhm,bhm->nbh", q, k.sum(0))[..., None]
-    return (scale * mixed + own * value) / (scale * total + own)
+    return ((scale * mixed + own * value) / (scale * total + own)).to(dtype)
 
 
 def _log(number: int, like: Tensor) -> Tensor:
     """As a tensor: in a program that is traced the number is a symbol."""
-    return torch.full((), number, dtype=like.dtype, device=like.device).log()
+    dtype = torch.promote_types(like.dtype, torch.float32)  # float16 ends at 65,504
+    return torch.full((), number, dtype=dtype, device=like.device).log().to(like.dtype)
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 from graphzoo.errors import check_choice, check_range
 from graphzoo.ops.eager import without_autocast
 from graphzoo.ops.map_rows import RowFunction, map_rows
+from graphzoo.ops.norms import inverse_norm, wide
 
 CosineNorm = Literal["l2", "fro"]
-_TINY = 1e-24  # squared norms below it count as zero: such a node looks at all nodes alike
 
 
 def cosine_linear_attention(
@@ -160,10 +160,10 @@ def _normalized(
     check_settings(norm, bias, eps)
     axes = -1 if norm == "l2" else (0, 2)
     scale = (bias - eps) ** 0.5
-    query, key = _wide(query), _wide(key)
+    query, key = wide(query), wide(key)
     return (
-        scale * query * _inverse_norm((query * query).sum(axes, keepdim=True)),
-        scale * key * _inverse_norm((key * key).sum(axes, keepdim=True)),
+        scale * query * inverse_norm((query * query).sum(axes, keepdim=True)),
+        scale * key * inverse_norm((key * key).sum(axes, keepdim=True)),
     )
 
 
@@ -188,10 +188,10 @@ def _sums(query: Tensor, key: Tensor, value: Tensor, norm: CosineNorm) -> tuple[
     "l2" normalises each key here, "fro" is applied to the finished sums by `_attend`.
     """
     with without_autocast(key.device.type):
-        query, key, value = _wide(query), _wide(key), _wide(value)
+        query, key, value = wide(query), wide(key), wide(value)
         key_square = query_square = key.new_zeros(())
         if norm == "l2":
-            key = key * _inverse_norm((key * key).sum(-1, keepdim=True))
+            key = key * inverse_norm((key * key).sum(-1, keepdim=True))
         else:
             key_square, query_square = (key * key).sum(), (query * query).sum()
         return key.sum(0), key.t() @ value, value.sum(0), key_square, query_square
@@ -203,24 +203,14 @@ def _attend(
     """Rows of Eq. 24 from the sums over all nodes, [n, C]."""
     key_sum, product, value_sum, key_square, query_square = sums
     with without_autocast(query.device.type):
-        query = _wide(query)
+        query = wide(query)
         if norm == "l2":
-            scale = _inverse_norm((query * query).sum(-1, keepdim=True))  # [n, 1]
+            scale = inverse_norm((query * query).sum(-1, keepdim=True))  # [n, 1]
         else:
-            scale = _inverse_norm(key_square) * _inverse_norm(query_square)
+            scale = inverse_norm(key_square) * inverse_norm(query_square)
         scale = (bias - eps) * scale
         numerator = torch.addcmul(bias * value_sum, query @ product, scale)
         return numerator / (bias * num_nodes + scale * (query @ key_sum)[:, None])
-
-
-def _inverse_norm(squares: Tensor) -> Tensor:
-    """1 / sqrt, and 0 with gradient 0 where there is nothing to normalise."""
-    return torch.where(squares > _TINY, squares.clamp_min(_TINY).rsqrt(), 0.0)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """At least float32: sums over all nodes outgrow the digits of half precision."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _stack(heads: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

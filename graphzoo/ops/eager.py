@@ -29,7 +29,17 @@ def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
             return result
         return function(*args, **kwargs)
 
-    return call
+    return with_own_code(call)
+
+
+def with_own_code(wrapper: Callable[P, R]) -> Callable[P, R]:
+    """A wrapper whose code is its own: `torch.compile` counts recompilations, up to eight, by code object.
+
+    Made in one place, all wrappers would share one, and use up the limit together.
+    """
+    plain: Any = wrapper
+    plain.__code__ = plain.__code__.replace(co_name=wrapper.__name__)
+    return wrapper
 
 
 _exports_fused = False

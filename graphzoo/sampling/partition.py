@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphzoo.errors import check_range
+from graphzoo.errors import check_whole
 from graphzoo.ops.random import hash_integers
 
 # what these draws are for, so that they share no random numbers with others of the same seed
@@ -30,7 +30,7 @@ def partition(nodes: int | Tensor, batch_size: int, *, seed: int, epoch: int) ->
     >>> [len(part) for part in partition(10, 4, seed=0, epoch=0)]
     [4, 3, 3]
     """
-    check_range(at_least=1, batch_size=batch_size)
+    check_whole(at_least=1, batch_size=batch_size)
     if not isinstance(nodes, Tensor):
         nodes = torch.arange(nodes)
     if not nodes.numel():

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from graphzoo.encoders import PENCIL, GALiT, KnowFormer, KnowFormerAny, NodeFormer
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, KnowFormerAny, NodeFormer, SGFormer
+from graphzoo.layers import FeatureRows, NoiseStream
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import NeighbourhoodSampler, hash_integers, normal_from_hash
 from graphzoo.types import GraphSpec, PairSubgraphs
@@ -121,3 +122,11 @@ def test_a_compiled_loop_draws_as_an_eager_one_does():
     for states in expected:
         torch.testing.assert_close(compiled(graph, head, relation), states, atol=1e-4, rtol=1e-4)
     assert not torch.equal(expected[0], expected[1])
+
+
+def test_wrappers_do_not_share_the_limit_of_recompilations():
+    """It is counted by code object, and `torch.compile` gives up on one after eight."""
+    functions = [NoiseStream.generator, NoiseStream.fixed_generator, FeatureRows.forward]
+    methods = [encoder.forward for encoder in (GALiT, NodeFormer, SGFormer)]
+    codes = {id(function.__code__) for function in (*functions, *methods)}
+    assert len(codes) == len(functions) + len(methods)

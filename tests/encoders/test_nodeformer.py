@@ -12,6 +12,7 @@ from graphzoo.encoders import NodeFormer
 from graphzoo.encoders import nodeformer as module
 from graphzoo.layers import sparse_linear
 from graphzoo.ops import kernelized_attention as kernelized_attention_module
+from graphzoo.types import GraphSpec
 
 
 def recorded_draws(encoder, monkeypatch):
@@ -333,3 +334,9 @@ def test_frozen_parts_stay_frozen_when_attention_is_looked_at():
     encoder.attention(x, edge_index, torch.tensor([0]))
     encoder.draw_projections()
     assert [part.training for part in encoder.modules()] == modes and encoder.training
+
+
+def test_a_graph_without_nodes_has_no_loss():
+    encoder = NodeFormer(GraphSpec(0, in_channels=4), hidden_channels=8).train()
+    states, loss = encoder.forward_with_auxiliary(torch.empty(0, 4), torch.empty(2, 0, dtype=torch.int64))
+    assert states.shape == (0, 8) and float(loss) == 0

@@ -290,3 +290,20 @@ def test_pagerank_ends_where_rounding_is_all_that_is_left():
         degree[1] / degree.sum()
     )  # where a walk that never begins anew ends
     assert pagerank(adjacency, [[0, 1]], alpha=0.9999)[0] == pytest.approx(product, rel=0.01)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.85, 0.99])
+@pytest.mark.parametrize("leaves", [300, 10_000])
+def test_pagerank_ends_at_a_hub_whose_rounding_never_does(leaves, alpha):
+    star = adjacency_matrix(np.stack([np.zeros(leaves, int), np.arange(1, leaves + 1)]), leaves + 1)
+    # hub h = alpha leaves l + c and l = alpha h / leaves + c, of c = (1 - alpha) / (leaves + 1)
+    begin = (1 - alpha) / (leaves + 1)
+    hub = begin * (1 + alpha * leaves) / (1 - alpha**2)
+    leaf = alpha * hub / leaves + begin
+    np.testing.assert_allclose(pagerank(star, [[0, 1]], alpha=alpha), [hub * leaf], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", HEURISTICS)
+def test_parts_of_nodes_are_refused(name, square):
+    with pytest.raises(ValueError, match="pairs must be whole numbers, got float64"):
+        HEURISTICS[name](square, [[0.9, 1.2]])

@@ -162,3 +162,14 @@ def test_a_rate_outside_its_range_is_refused(p):
     query = torch.randn(1, 1, 2, 4)
     with pytest.raises(UsageError, match="p must be at least 0 and below 1"):
         masked_attention(query, query, query, p=p, generator=torch.Generator())
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_values_may_be_of_another_width(p):
+    query, key, value = tensors()
+    wider = torch.cat([value, value], dim=-1)
+    made = [
+        masked_attention(query, key, one, p=p, generator=NoiseStream(0).generator(1, "cpu"))
+        for one in (value, wider)
+    ]
+    torch.testing.assert_close(made[1], torch.cat([made[0], made[0]], dim=-1))

@@ -42,3 +42,12 @@ def test_dense_features_get_their_gradient():
     F.embedding(position, mapped).sum().backward()
     counts = torch.zeros(9).index_add(0, torch.tensor([2, 2, 7]), torch.ones(3))
     torch.testing.assert_close(x.grad, counts[:, None] * layer.linear.weight.sum(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.float16])
+@pytest.mark.parametrize("rows", [[3, 1], list(range(9))])
+def test_a_table_of_any_dtype_is_read_in_the_precision_of_the_weights(dtype, rows):
+    table = (torch.rand(9, 5) * 4).to(dtype)
+    layer, rows = FeatureRows(5, 4), torch.tensor(rows)
+    mapped, position = layer(table, rows)
+    torch.testing.assert_close(F.embedding(position, mapped), layer.linear(table.float())[rows])

@@ -1,9 +1,15 @@
 import copy
+import threading
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from graphzoo.encoders import GALiT
+from graphzoo.errors import UsageError
 from graphzoo.layers import NoiseStream, dropout
+from graphzoo.layers.noise import seeded_noise
+from graphzoo.types import GraphSpec
 
 
 def draw(generator):
@@ -97,3 +103,54 @@ def test_keys_are_a_stream_that_need_not_be_part_of_the_state_dict():
     assert len(set(keys)) == 3 and int(stream.draws) == 3
     assert not stream.state_dict() and int(copy.deepcopy(stream).key()) not in keys
     assert int(NoiseStream(3).key()) == keys[0]
+
+
+@pytest.mark.parametrize("draw_again", [NoiseStream.key, lambda stream: stream.generator(None, "cpu")])
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_noise_that_is_recomputed_needs_a_name(draw_again, use_reentrant):
+    stream = NoiseStream(0)
+
+    def noisy(x):
+        draw_again(stream)
+        return x.sin()
+
+    x = torch.ones(3, requires_grad=True)
+    out = checkpoint(noisy, x, use_reentrant=use_reentrant)
+    with pytest.raises(UsageError, match="Give the call noise_seed"):
+        out.sum().backward()
+
+
+def test_named_noise_is_the_same_when_it_is_recomputed():
+    encoders = [GALiT(GraphSpec(30, in_channels=8), hidden_channels=8) for _ in range(2)]
+    encoders[1].load_state_dict(encoders[0].state_dict())
+    x, edge_index = torch.randn(30, 8), torch.randint(30, (2, 60))
+    plain = encoders[0](x, edge_index, noise_seed=3)
+    kept = checkpoint(encoders[1], x, edge_index, noise_seed=3, use_reentrant=False)
+    for out in (plain, kept):
+        out.square().sum().backward()
+    for one, other in zip(*(encoder.parameters() for encoder in encoders), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_one_thread_at_a_time_borrows_the_global_noise():
+    """Two that overlap would each put back what the other had left."""
+    before, inside = torch.get_rng_state(), threading.Event()
+    leave = threading.Event()
+
+    def borrow(first):
+        with seeded_noise(torch.Generator().manual_seed(1)):
+            if first:
+                inside.set()
+                leave.wait(10)
+
+    one = threading.Thread(target=borrow, args=(True,))
+    two = threading.Thread(target=borrow, args=(False,))
+    one.start()
+    inside.wait(10)
+    two.start()
+    two.join(0.2)
+    assert two.is_alive()  # it waits
+    leave.set()
+    one.join(10)
+    two.join(10)
+    assert torch.equal(torch.get_rng_state(), before)

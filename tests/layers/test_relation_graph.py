@@ -144,3 +144,9 @@ def test_compilers_leave_the_comparison_alone():
     states = torch.randn(2 * R, 3)
     torch.testing.assert_close(compare(graph, states), compare_relations(graph).propagate(states) + 1)
     assert counter.frame_count <= 5, "SciPy's own functions are dozens"
+
+
+def test_two_types_that_are_no_inverses_are_refused():
+    graph = RelationalGraph(torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 0]), 3, 2)
+    with pytest.raises(UsageError, match="needs facts with inverses"):
+        compare_relations(graph)

@@ -187,3 +187,13 @@ def test_whole_yes_no_labels_are_unknown_at_minus_one(metric):
     assert whole.compute() == floats.compute() == 1
     with pytest.raises(ValueError, match="yes-no labels are 0, 1, or -1 where unknown, got 2"):
         metric().update(logits, target + 1)
+
+
+def test_a_buffer_that_is_written_again_does_not_change_past_batches():
+    scores, target = torch.tensor([[0.1], [0.9]]), torch.tensor([[0.0], [1.0]])
+    metric = RocAuc()
+    metric.update(scores, target)
+    scores.copy_(torch.tensor([[0.9], [0.1]]))
+    target.copy_(torch.tensor([[1.0], [0.0]]))
+    metric.update(scores, target)
+    assert float(metric.compute()) == 1.0

@@ -280,3 +280,13 @@ def test_whole_numbers_are_not_cut_to_whole_numbers():
     matrix = normalized_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
     with pytest.raises(ValueError, match=r"takes floats, got x of torch.int64: give x.float\(\)"):
         matrix.matmul(torch.eye(3, dtype=torch.int64))
+
+
+def test_a_program_in_half_precision_counts_beyond_256_neighbours():
+    leaves = torch.arange(1, 1001)
+    edge_index = torch.stack([torch.cat([leaves, leaves * 0]), torch.cat([leaves * 0, leaves])])
+    plain = PlainAdjacency(edge_index, 1001, torch.bfloat16)
+    exact = normalized_adjacency(edge_index, 1001)
+    torch.testing.assert_close(plain.row_sums().float(), exact.row_sums())
+    x = torch.ones(1001, 2, dtype=torch.bfloat16)
+    assert plain.matmul(x).dtype == torch.bfloat16

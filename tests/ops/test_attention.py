@@ -85,3 +85,45 @@ def test_weights_are_of_one_node_for_each_query():
     )
     on_meta = (each.to("meta") for each in (query, key, torch.tensor([3, 1])))
     assert prototype_attention_weights(*on_meta).shape == whole.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("norm", ["l2", "fro"])
+def test_half_precision_holds_many_nodes_and_rows_of_zeros(dtype, norm):
+    query, key, value = (x.detach() for x in states(40_000, 1, 1, 2, torch.float32))
+    query[0], key[1] = 0, 0
+    exact = prototype_attention(query, key, value, norm=norm)
+    found = prototype_attention(query.to(dtype), key.to(dtype), value.to(dtype), norm=norm)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), exact, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_random_features_in_half_precision_hold_many_nodes(dtype):
+    query, key, value = (x.detach() for x in states(70_000, 1, 1, 2, torch.float32))
+    projection = torch.randn(4, 2)
+    exact = random_feature_attention(query, key, value, projection)
+    halves = (x.to(dtype) for x in (query, key, value, projection))
+    found = random_feature_attention(*halves)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), exact, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("norm", ["l2", "fro"])
+def test_the_direction_of_zeros_has_no_gradient(norm):
+    inputs = [x.requires_grad_() for x in states()]
+    with torch.no_grad():
+        for x in inputs[:2]:
+            x[0] = 0
+    prototype_attention(*inputs, norm=norm).square().sum().backward()
+    grads = [x.grad for x in inputs]
+    assert all(float(grad.abs().max()) < 100 for grad in grads)
+    if norm == "l2":
+        assert not grads[0][0].any() and not grads[1][0].any()
+
+
+@pytest.mark.parametrize("attend", [prototype_attention, exponential_attention])
+def test_no_nodes_attend_to_nothing(attend):
+    empty = torch.empty(0, 2, 1, 4)
+    assert attend(empty, empty, empty).shape == empty.shape
+    assert random_feature_attention(empty, empty, empty, torch.randn(3, 4)).shape == empty.shape

@@ -336,6 +336,7 @@ def test_no_queries_are_no_neighbourhoods(graph):
     ("wrong", "told"),
     [
         ({"num_nodes": 1}, "num_nodes must be at least 2, got 1"),
+        ({"num_nodes": 2.5}, "num_nodes must be a whole number of at least 2, got 2.5"),
         ({"num_nodes": 5, "relation_share": 1.5}, "relation_share must be at least 0 and at most 1, got 1.5"),
         ({"num_nodes": 5, "teleport": 0.0}, "teleport must be above 0 and below 1, got 0.0"),
         ({"num_nodes": 5, "tolerance": 0.0}, "above 0, got 0.0"),
@@ -383,3 +384,17 @@ def test_words_and_lengths_of_a_call_are_checked():
     for name, queries in {"relation": (one, two), "own": (one, one, two), "head": (one.float(), one)}.items():
         with pytest.raises(ValueError, match=rf"{name} must be whole numbers \[1\]"):
             sampler(*queries)
+
+
+def test_repeated_facts_do_not_recommend_the_answer_that_is_hidden():
+    others = [[0, 1, 1], [1, 1, 2], [2, 1, 3], [3, 1, 4]]
+    for times in (1, 2, 3):
+        sampler = NeighbourhoodSampler(make_graph(torch.tensor([[0, 0, 25]] * times + others), 30, 2), 4)
+        found, _ = sampler(torch.tensor([0]), torch.tensor([0]), torch.tensor([25]))
+        assert found.nodes.tolist() == [[0, 1, 2, 3]], times
+
+
+@pytest.mark.parametrize("head", [-1, 40, 10**9, 1.5])
+def test_pagerank_of_no_entity_is_refused(graph, head):
+    with pytest.raises(UsageError, match="head must be"):
+        NeighbourhoodSampler(graph, 5).pagerank(head)

@@ -50,6 +50,8 @@ def test_parts_mix_the_nodes():
 def test_batch_size_zero():
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         partition(5, 0, seed=0, epoch=0)
+    with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1, got 1.5"):
+        partition(5, 1.5, seed=0, epoch=0)
 
 
 @given(st.data())

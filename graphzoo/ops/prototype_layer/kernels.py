@@ -58,11 +58,13 @@ def _head_sums(x: Any, y: Any, blocks: Any, product: Any, out: Any, n: int) -> N
 
 @helper
 def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n: int) -> None:
-    """Divide each head of each row by its norm in place; 1 / norm, per channel, into `spread`."""
+    """Divide each head of each row by its norm in place; 1 / norm, or 0, per channel, into `spread`."""
     _head_sums(x, x, blocks, spread, inverse, n)
     for r in range(n):
         for h in range(inverse.shape[1]):
-            inverse[r, h] = x.dtype.type(1) / np.sqrt(max(inverse[r, h], x.dtype.type(1e-24)))
+            square = inverse[r, h]
+            is_zero = square <= x.dtype.type(1e-24)
+            inverse[r, h] = x.dtype.type(0) if is_zero else x.dtype.type(1) / np.sqrt(square)
     np.dot(inverse[:n], blocks_t, spread[:n])
     for r in range(n):
         for c in range(x.shape[1]):
@@ -73,15 +75,12 @@ def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n
 def _unit_heads_gradient(
     grad: Any, unit: Any, spread: Any, blocks: Any, blocks_t: Any, along: Any, scratch: Any, n: int
 ) -> None:
-    """Gradient through `_unit_heads`, in place; a head of norm zero was divided by a constant."""
+    """Gradient through `_unit_heads`, in place; 0 for a head of norm zero."""
     _head_sums(grad, unit, blocks, scratch, along, n)
     np.dot(along[:n], blocks_t, scratch[:n])
     for r in range(n):
         for c in range(grad.shape[1]):
-            turned = (
-                scratch[r, c] * unit[r, c] if spread[r, c] < grad.dtype.type(0.99e12) else scratch[r, c] * 0
-            )
-            grad[r, c] = (grad[r, c] - turned) * spread[r, c]
+            grad[r, c] = (grad[r, c] - scratch[r, c] * unit[r, c]) * spread[r, c]
 
 
 @helper

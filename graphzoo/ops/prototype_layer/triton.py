@@ -52,10 +52,9 @@ def _unit_rows(states, weight_ptr, bias, ROWS: tl.constexpr, D: tl.constexpr, HE
 
 @triton.jit
 def _unit_rows_gradient(grad, unit, spread, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr):
-    """Gradient through the division; a head of norm zero was divided by a constant."""
-    along = head_sums(grad * unit, ROWS, D, HEADS)
-    turned = tl.where(spread < 0.99e12, along * unit, along * 0)
-    return (grad - turned) * spread
+    """Gradient through the division; 0 for a head of norm zero."""
+    spread = tl.where(spread < 0.99e12, spread, 0.0)
+    return (grad - head_sums(grad * unit, ROWS, D, HEADS) * unit) * spread
 
 
 @triton.jit

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_choice, check_range
+from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph, flat_graph
 from graphzoo.ops.threads import run_pieces
@@ -61,13 +61,13 @@ class NeighbourhoodSampler:
         teleport: float = 0.15,
         tolerance: float | None = None,
     ) -> None:
-        check_range(at_least=2, num_nodes=num_nodes)
+        check_whole(at_least=2, num_nodes=num_nodes)
         check_range(at_least=0, at_most=1, relation_share=relation_share)
         check_range(above=0, below=1, teleport=teleport)
         check_range(above=0, tolerance=tolerance)
         self.num_nodes = min(num_nodes, graph.num_nodes)
         self.relation_share, self.teleport = relation_share, teleport
-        self.tolerance = 0.005 / self.num_nodes if tolerance is None else tolerance
+        self.tolerance = 0.005 / max(self.num_nodes, 1) if tolerance is None else tolerance
         self.num_entities, self.num_kinds = graph.num_nodes, graph.num_relations
         self.graph: RelationalGraph | None = graph
         index = _indices.get(graph)  # samplers of several sizes share it
@@ -180,6 +180,8 @@ class NeighbourhoodSampler:
     def pagerank(self, head: int) -> Tensor:
         """The estimate of personalised PageRank that entities are chosen by, [N], float64, for one head."""
         from graphzoo.sampling.neighbourhoods import kernels
+
+        check_whole(at_least=0, below=self.num_entities, head=head)
 
         offsets, neighbour, kind, _ = self._edges
         with self._scratch() as scratch:
@@ -334,7 +336,7 @@ def _index_of(graph: RelationalGraph) -> _Index:
     level = np.zeros(graph.num_nodes, np.int32)
     level[popular[1:]] = np.cumsum(falling[1:] != falling[:-1])
     edges = _by_source(source, target, kind, degree)
-    answers = _answers_by_relation(target, kind, graph.num_relations)
+    answers = _answers_by_relation(source, target, kind, graph.num_relations)
     return edges, answers, (popular, falling.astype(np.int32)), level, shift, deque()
 
 
@@ -377,8 +379,13 @@ def _by_source(
     return offsets, target[order].astype(np.int32), kind[order].astype(np.int32), order
 
 
-def _answers_by_relation(target: _Array, kind: _Array, num_kinds: int) -> tuple[_Array, ...]:
-    """Distinct answers of every relation: see `kernels.choose`."""
+def _answers_by_relation(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> tuple[_Array, ...]:
+    """Distinct answers of every relation: see `kernels.choose`. Facts that are repeated count once."""
+    order = np.lexsort((source, target, kind))
+    source, target, kind = source[order], target[order], kind[order]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (np.diff(source) != 0) | (np.diff(target) != 0) | (np.diff(kind) != 0)
+    target, kind = target[is_new], kind[is_new]
     size = int(target.max(initial=0)) + 1
     key, count = np.unique(kind.astype(np.int64) * size + target, return_counts=True)
     relation, member = key // size, (key % size).astype(np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_range
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.sampling.pair_subgraphs.file import Array
 from graphzoo.sampling.pair_subgraphs.graph import PairGraph
 from graphzoo.sampling.pair_subgraphs.samples import PairSamples, share_out
@@ -134,9 +134,9 @@ class PairSubgraphSampler:
         return sampler
 
     def _set_up(self, graph: PairGraph, depth: int, num_neighbors: int, max_nodes: int | None) -> None:
-        check_range(at_least=0, depth=depth)
-        check_range(at_least=1, num_neighbors=num_neighbors)
-        check_range(at_least=2, max_nodes=max_nodes)
+        check_whole(at_least=0, depth=depth)
+        check_whole(at_least=1, num_neighbors=num_neighbors)
+        check_whole(at_least=2, max_nodes=max_nodes)
         self.graph, self.depth, self.num_neighbors = graph, depth, num_neighbors
         self.max_degree = int(np.diff(graph.rowptr).max(initial=0))
         capacity = max(2, min(graph.num_nodes, self._most_nodes()))

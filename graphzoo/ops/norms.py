@@ -1,0 +1,18 @@
+"""Norms of heads and rows, and the precision of what is summed over all nodes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+TINY = 1e-24  # squared norms below it count as zero
+
+
+def inverse_norm(squares: Tensor) -> Tensor:
+    """1 / sqrt, and 0 with gradient 0 where there is nothing to normalise."""
+    return torch.where(squares > TINY, squares.clamp_min(TINY).rsqrt(), 0.0)
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least float32: sums over all nodes outgrow the digits of half precision."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
