@@ -188,14 +188,15 @@ class BestCheckpoint(ModelCheckpoint):
         self.best_model_score = self.kth_value = score
         self.best_k_models = {here: score}
 
-    def forget_best(self) -> None:
-        """Let the next epoch that is validated be the best: scores so far are of other data."""
-        self.best_model_path = self.kth_best_model_path = ""
-        self.best_model_score, self.best_k_models = None, {}
-        self.kth_value = torch.tensor(math.inf if self.mode == "min" else -math.inf)
-
     def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Remove nothing: the one file there is gets replaced."""
+
+
+def forget_best(callback: ModelCheckpoint) -> None:
+    """Let the next epoch that is validated be the best: scores so far are of other data. Files stay."""
+    callback.best_model_path = callback.kth_best_model_path = ""
+    callback.best_model_score, callback.best_k_models = None, {}
+    callback.kth_value = torch.tensor(math.inf if callback.mode == "min" else -math.inf)
 
 
 class LastCheckpoint(Checkpoint):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import json
 import shlex
 import shutil
 import tempfile
@@ -26,10 +25,9 @@ from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
-from graphzoo.runs.results_file import read_results
+from graphzoo.runs.results_file import read_results, write_results
 from graphzoo.runs.series import claim
 from graphzoo.runs.tables import spread
-from graphzoo.system.files import write_text_atomically
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
@@ -354,7 +352,7 @@ def _finish(
         "data": comparison.data, "monitor": comparison.monitor, "facts": dict(facts), "advice": advice,
         "winner": run, "test": tested, "models": models,
     }  # fmt: skip
-    write_text_atomically(comparison.folder / "compare.json", json.dumps(described, indent=1) + "\n")
+    write_results(comparison.folder / "compare.json", described)
     draw(comparison, comparison.folder / "compare.png")
     return described
 

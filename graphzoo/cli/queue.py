@@ -94,7 +94,7 @@ def read_queue(
     are for every row, behind its own.
     """
     try:
-        lines = read_regular_text(path).split("\n")
+        lines = read_regular_text(path).removeprefix("\ufeff").split("\n")  # some editors put a mark there
     except OSError as error:
         raise UsageError(f"--all {of_system(error)[0]}\nGive a file with a row on each line") from error
     except UnicodeDecodeError as error:

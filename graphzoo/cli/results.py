@@ -63,7 +63,7 @@ def results_main(argv: list[str]) -> int:
     rows = [row for row in rows if not metric or metric in row["metrics"]]
     if wanted.published:
         rows = [row for row in rows if row["metrics"][metric or main_metric(row)].get("paper") is not None]
-    if not rows and damaged:
+    if not found and damaged:
         raise damaged[0]
     if not rows:
         for path in wanted.path:

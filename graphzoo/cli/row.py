@@ -179,7 +179,9 @@ def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:
     folders = [variant.folder for variant in variants]
     if "" in folders:
         name = variants[folders.index("")].name
-        raise UsageError(f"{path}: {name!r} is not a name for a row: it names a folder\nUse letters")
+        raise UsageError(
+            f"{path}: {name!r} is not a name for a row: it names a folder\nUse letters a to z or digits"
+        )
     if twice := [variant.name for variant in variants if folders.count(variant.folder) > 1]:
         raise UsageError(f"{path}: two rows are called {twice[0]!r}; give each a name of its own")
     return path.stem, variants

@@ -305,11 +305,11 @@ def _report(
     """The best trials as a table, and the best one as a recipe."""
     from rich.table import Table
 
-    complete = study.complete
+    complete, ended = study.complete, [trial for trial in study.trials if trial.state.is_finished()]
     best = complete[0]
     monitor = _monitor(study, best.number, runs[0])
     table = Table(
-        title=cell(f"{plan.model} on {plan.data}: best of {len(study.trials)} trials, {monitor}"),
+        title=cell(f"{plan.model} on {plan.data}: best of {len(ended)} trials, {monitor}"),
         title_justify="left",
     )
     shown = complete[:_SHOWN]
@@ -330,7 +330,7 @@ def _report(
     write_text_atomically(recipe, text)
     seconds = round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1)
     told = {"trial": best.number, "value": best.value, "values": best.user_attrs["values"]}
-    counts = {"trials": len(study.trials), "complete": len(complete), "seconds": seconds}
+    counts = {"trials": len(ended), "complete": len(complete), "seconds": seconds}
     described = {**record, "monitor": monitor, **counts, "best": {**told, "settings": best.params}}
     write_results(study.folder / "search.json", described)
     typed, left_out = _options_of(rest)
@@ -356,7 +356,7 @@ def _recipe(
     window: int,
     redrawn: tuple[str, str],
 ) -> str:
-    best = study.complete[0]
+    best, ended = study.complete[0], sum(trial.state.is_finished() for trial in study.trials)
     # the recipe's is the last configuration file before the user's own words
     files = [file for file in map(Path, config_files(plan.arguments)) if file.stem == Path(plan.recipe).name]
     base = read_settings(files[-1]) if plan.recipe else {}
@@ -371,7 +371,7 @@ def _recipe(
         "title": f"{plan.model} on {plan.data}, found by search, which overwrites this file: edit a copy",
         "data": plan.data,
         "measured": "not tested yet",
-        "settings": f"trial {best.number}, best of {len(study.trials)} ({study.sampler}, seed {study.seed}), "
+        "settings": f"trial {best.number}, best of {ended} ({study.sampler}, seed {study.seed}), "
         f"over {study.space.path.name}; {chosen_by} {best.value:.4f}, {each}{where}",
         "space": "; ".join(f"{name} {choice}" for name, choice in study.space.choices.items()),
         "selection": f"best {chosen_by.rstrip(',')}; of a run, the epoch with the best {monitor}",

@@ -349,7 +349,8 @@ def _card(
 def _results_of_card(results: Mapping[str, Any]) -> str:
     metrics = results.get("metrics") or {}
     if not metrics:
-        return "This checkpoint was not tested."
+        untested = "This checkpoint was not tested."
+        return "No metric is defined on its test split, say for want of a class." if results else untested
     epoch = results.get("checkpoint_epoch")
     told = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
     second = (results.get("split") or {}).get("validate_on") == "inference"

@@ -32,6 +32,11 @@ def read_runs(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
                 f"{run} was resumed {resumed}, and does not repeat those of the row\n"
                 f"Move {path.parent} away; the same command then runs it again"
             )
+        if not result["metrics"]:
+            raise UsageError(
+                f"{run}: {path} has no test scores, and a row needs them\n"
+                f"Leave limit_test_batches=0 out, and move {path.parent} away"
+            )
         results.append(result)
     several = len({run.split for run in runs}) > 1
     for what, values in (

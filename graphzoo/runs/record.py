@@ -370,8 +370,15 @@ def _once(records: Sequence[Record]) -> list[Record]:
     newest_last = sorted((record for record in records if record.tested), key=_age)
     tested = {_who(record): record for record in newest_last}
     told = {who for who, record in tested.items() if _has_curves(record)}
-    rest = [record for record in records if not record.tested and _who(record) not in told]
-    return sorted([*tested.values(), *rest], key=_who)
+    begun = sorted((record for record in records if not record.tested), key=_progress)
+    rest = {_who(record): record for record in begun if _who(record) not in told}
+    return sorted([*tested.values(), *rest.values()], key=_who)
+
+
+def _progress(record: Record) -> tuple[float, str]:
+    """When a run that was not tested was last heard of."""
+    files = (record.path / name for name in ("metrics.csv", "config.yaml"))
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0), str(record.path)
 
 
 def _who(record: Record) -> tuple[int, str, str]:

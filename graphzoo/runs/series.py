@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,9 +102,10 @@ def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) ->
 
 def _same(before: Any, now: Any) -> bool:
     """Whether two entries of a record are the same; options also where `=` stands for a blank."""
-    return before == now or (
-        isinstance(before, list) and isinstance(now, list) and _joined(before) == _joined(now)
-    )
+    if before == now or not (isinstance(before, list) and isinstance(now, list)):
+        return bool(before == now)
+    before, now = _joined(before), _joined(now)
+    return before == now or _by_name(before) == _by_name(now) is not None
 
 
 def _joined(words: list[Any]) -> list[Any]:
@@ -120,6 +122,21 @@ def _joined(words: list[Any]) -> list[Any]:
         else:
             joined.append(word)
     return joined
+
+
+def _by_name(words: list[str]) -> dict[str, str] | None:
+    """Options by name, paths in one form; None where their order may matter: `--x+=1`, or one given twice.
+
+    >>> _by_name(["--data.path=./club", "--model.lr=0.1"]) == _by_name(["--model.lr=0.1", "--data.path=club"])
+    True
+    """
+    found = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if not name.startswith("--") or name.endswith("+") or name in found:
+            return None
+        found[name] = os.path.normpath(value) if name.endswith("path") and value else value
+    return found
 
 
 def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:

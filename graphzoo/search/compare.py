@@ -287,7 +287,8 @@ class Comparison:
         if not scored:
             return {}, "no validation took place"
         best = max(scored, key=lambda values: sign * values[self.monitor])
-        return {name: value for name, value in best.items() if name.startswith("val/")}, ""
+        found = {name: value for name, value in best.items() if name.startswith("val/")}
+        return {name: value for name, value in found.items() if math.isfinite(value)}, ""
 
 
 def _earlier(path: Path) -> list[Trial]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,9 +89,8 @@ class Space:
         return {name: value for name, value in usual.items() if self.choices[name].holds(value)}
 
     def absent(self, settings: Mapping[str, Any]) -> list[str]:
-        """Options of model and data that a whole configuration has not: the space is for another model."""
-        names = [name for name in self.choices if name.split(".")[0] in ("model", "data")]
-        return [name for name in names if _look_up(settings, name) is _Absent]
+        """Options that a whole configuration has not: misspelt ones, or those of another model."""
+        return [name for name in self.choices if _is_checked(name) and _look_up(settings, name) is _Absent]
 
 
 def read_space(path: Path) -> Space:
@@ -121,11 +121,12 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
     if isinstance(value, list) and value:
         if odd := [item for item in value if not isinstance(item, str | int | float | None)]:
             raise UsageError(f"{path}: {name} has the value {odd[0]!r}; only numbers and words can be tried")
-        return Choice(tuple(value))
+        return Choice(tuple(map(_number, value)))
     if isinstance(value, dict) and {"low", "high"} <= set(value) <= {"low", "high", "log", "step"}:
-        low: Any = value["low"]
-        high: Any = value["high"]
-        log, step = value.get("log"), value.get("step")
+        low, high, step = (_number(value.get(name)) for name in ("low", "high", "step"))
+        log = value.get("log")
+        if not isinstance(log, bool | None):
+            raise UsageError(f"{path}: {name} has the range {value}\nlog must be true or false")
         numbers = [number for number in (low, high, step) if number is not None]
         if all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
             whole = isinstance(low, int) and isinstance(high, int)
@@ -136,10 +137,18 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
                     f"{path}: {name} has the range {value}\nlow must be below high; above 0 with log: true, "
                     "which takes no step; step above 0"
                 )
+            if step is not None and step > high - low:
+                raise UsageError(f"{path}: {name} has the range {value}\nIts step leaves low alone to try")
             return Range(low, high, bool(log), step)
     raise UsageError(
         f"{path}: {name} is {value!r}\nWrite a list of values, or {{low: 0.001, high: 0.1, log: true}}"
     )
+
+
+def _number(value: Any) -> Any:
+    """YAML reads `1e-3`, without a point, as a word."""
+    is_number = isinstance(value, str) and re.fullmatch(r"[+-]?\d+[eE][+-]?\d+", value)
+    return float(value) if is_number else value
 
 
 def _parts(name: str) -> list[str]:
@@ -148,6 +157,11 @@ def _parts(name: str) -> list[str]:
     if group == "model" and rest[:1] == ["encoder"] and len(rest) > 1:
         return ["model", "init_args", "encoder", "init_args", *rest[1:]]
     return [group, *(["init_args"] if group != "trainer" else []), *rest]
+
+
+def _is_checked(name: str) -> bool:
+    """Whether a whole configuration has such an option; below loggers and strategies it need not."""
+    return not name.startswith("trainer.") or name.count(".") == 1
 
 
 def _look_up(settings: Mapping[str, Any], name: str) -> Any:

@@ -50,6 +50,8 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
         return text, 1 if state.began and state.plan.command == "fit" else 2
     if type(error).__module__.startswith("wandb."):
         remedy = "Without an account or a network: WANDB_MODE=offline keeps the run on this machine"
+        if "project name" in text:
+            remedy = "Give another with --trainer.logger.project NAME"
         return f"Weights & Biases: {text}\n{remedy}", 1 if state.began else 2
     if state.began:
         return f"{type(error).__name__}: {text}{more}", 1

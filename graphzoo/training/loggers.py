@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -101,7 +102,11 @@ def _place_wandb(
         # W&B's own process may have begun in another folder.
         arguments["save_dir"] = str(Path(arguments["save_dir"]).absolute())
     if arguments.get("name") is None:
-        arguments["name"] = f"{named}-{run_dir.name}"[:_LONGEST_NAME]
+        own = run_dir.name
+        if trial := _trial(run_dir):
+            own = f"{trial}-{run_dir.absolute().parent.name}"
+        end = f"-{own}"[-_LONGEST_NAME:]
+        arguments["name"] = named[: _LONGEST_NAME - len(end)] + end
     if state.plan.resume and arguments.get("id") is None and arguments.get("version") is None:
         arguments["id"] = remembered_id(run_dir, arguments.get("project"), arguments.get("entity"))
 
@@ -116,9 +121,19 @@ def _group(state: RunState, run_dir: Path) -> str:
         also.append("none")
     named = "-".join([state.model, state.data_name, *also])
     folder = run_dir.absolute()
-    if folder.name == "run" and is_run_folder(folder.parent.name):
-        also.append(f"trial-{folder.parent.parent.name}")
+    if trial := _trial(run_dir):
+        also.append(trial)
     elif is_run_folder(folder.name) and folder.parent.name != named:
         also.append(folder.parent.name)
     end = "".join(f"-{one}" for one in also)
     return f"{state.model}-{state.data_name}"[: _LONGEST_NAME - len(end)] + end
+
+
+def _trial(run_dir: Path) -> str:
+    """Search and number of the trial whose run this is, as no other search has them; empty for other runs."""
+    folder = run_dir.absolute()
+    if folder.name != "run" or not is_run_folder(folder.parent.name):
+        return ""
+    search = folder.parents[3] if folder.parents[2].name == "trials" else folder.parents[2]
+    place = hashlib.sha256(os.fsencode(search)).hexdigest()[:4]  # folders elsewhere may have the same name
+    return f"{search.name}-{place}-trial-{folder.parents[1].name}"

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from graphzoo.callbacks.checkpoint import BestCheckpoint
+from graphzoo.callbacks.checkpoint import forget_best
 from graphzoo.catalog.classes import defaults_of, is_same_class
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (
@@ -265,8 +265,8 @@ class ResumeGuard(Callback):
         self.is_other_data = True
         log.warning(what)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, BestCheckpoint):
-                callback.forget_best()
+            if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:
+                forget_best(callback)
             elif isinstance(callback, EarlyStopping):
                 callback.best_score, callback.wait_count = torch.tensor(math.inf), 0
                 callback.best_score *= 1 if callback.mode == "min" else -1

@@ -165,8 +165,10 @@ def test_a_resume_on_another_split_forgets_scores_of_the_first(more, workplace, 
     links = make_link_graph().train.tolist()
     Path("own.csv").write_text("".join(f"{u},{v}\n" for u, v in links))
     data = ["--data=links", "--data.path=own.csv", *QUIET_CPU, "--run_dir=run"]
+    mine = {"+": "ModelCheckpoint", ".monitor": "val/mrr", ".mode": "max", ".dirpath": "mine"}
+    data += [f"--trainer.callbacks{name}={value}" for name, value in mine.items()]
     assert cli("fit", "--model=pencil", *data, *SMALL_LINKS["pencil"], "--trainer.max_epochs=3").status == 0
-    asked = ["fit", "run", "--data.split_index=1", "--trainer.max_epochs=4", *more, *QUIET_CPU]
+    asked = ["fit", "run", "--data.split_index=1", "--trainer.max_epochs=4", *more, *QUIET_CPU, "--trust"]
     refused = cli(*asked)
     assert refused.status == 2 and "--override" in refused.err
     result = cli(*asked, "--override")
@@ -175,6 +177,9 @@ def test_a_resume_on_another_split_forgets_scores_of_the_first(more, workplace, 
     assert found["resumed"] == "with other settings after epoch 3, on other data after epoch 3"
     assert found["split"]["index"] == 1 and found["best_epoch"] == 3
     assert f"# resumed: {found['resumed']}\n" in Path("run/config.yaml").read_text()
+    states = torch.load("run/checkpoints/last.ckpt", weights_only=True)["callbacks"]
+    (own,) = (state for name, state in states.items() if name.startswith("ModelCheckpoint"))
+    assert Path(own["best_model_path"]).name.startswith("epoch=3")
 
 
 def test_normalised_features_that_are_not_there_do_not_matter(workplace, cli):

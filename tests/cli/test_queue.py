@@ -221,3 +221,9 @@ def test_a_row_whose_recipe_was_edited_is_not_complete(queue):
 )
 def test_a_comment_begins_a_word(line, kept):
     assert _without_comment(line) == kept
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_a_row(workplace):
+    Path("rows.txt").write_bytes(b"\xef\xbb\xbfgalit cora --seeds 0\r\n")
+    (row,) = read_queue(Path("rows.txt"), reproduce_parser(), [], RUNS, in_process=True)
+    assert row.text == "galit cora --seeds 0"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.report_runs import write_run
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
@@ -213,6 +214,11 @@ def test_wrong_names(cli):
     unknown = cli("results", "nowhere")
     assert unknown.status == 2 and "nowhere: no such file or folder\nGive a folder" in unknown.err
     assert "there are no such results\nMake some: " in cli("results").err
+    write_run(Path("runs/one"))
+    Path("runs/damaged").mkdir()
+    Path("runs/damaged/row.json").write_text("{")
+    misspelt = cli("results", "--data=coraa").err
+    assert "there are no such results\nThere are: galit on cora" in misspelt
     assert "Did you mean: markdown" in cli("results", "--format=markdwn").err
     assert "unknown option --frmat" in cli("results", "--frmat=csv").err
 

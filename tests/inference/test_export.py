@@ -422,3 +422,13 @@ def test_a_format_that_is_none_is_refused(umls_run, tmp_path):
 def test_only_questions_about_facts_have_two_ends(link_runs, tmp_path):
     with pytest.raises(UsageError, match="is for knowledge graphs; this is a LinkPrediction\nLeave it out"):
         export_run(link_runs["galit"].path, tmp_path / "out", reverse_weight=0.0)
+
+
+def test_a_card_says_that_no_metric_is_defined(umls_run, tmp_path):
+    run = Path(shutil.copytree(umls_run.path, tmp_path / "one-class"))
+    epoch = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
+    (run / "results.json").write_text(
+        json.dumps({"metrics": {"test/auroc": None}, "checkpoint_epoch": epoch})
+    )
+    card = (export_run(run, tmp_path / "shared") / "README.md").read_text()
+    assert "No metric is defined on its test split" in card and "was not tested" not in card

@@ -514,3 +514,13 @@ def test_runs_of_links_keep_the_hash_they_had_before_the_option_to_standardise()
             assert (config_hash({"data": data}) == config_hash({"data": younger})) is same
         asked = {**data, "init_args": {**data["init_args"], "standardize_features": True}}
         assert config_hash({"data": asked}) != config_hash({"data": data})
+
+
+def test_of_untested_runs_of_one_seed_the_newest_counts(tmp_path):
+    """A trial that was killed and begun anew."""
+    for place, name in enumerate(("killed", "again", "other")):
+        run = write_run(tmp_path / name, seed=place // 2, finished=False)
+        for file in ("metrics.csv", "config.yaml"):
+            os.utime(run / file, (1000 + place, 1000 + place))
+    (group,) = group_records(find_records([tmp_path]))
+    assert [record.path.name for record in group.records] == ["again", "other"]

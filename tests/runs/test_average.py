@@ -22,3 +22,10 @@ def test_runs_that_are_not_alike_have_no_mean_and_the_remedy_helps(tmp_path, wha
     with pytest.raises(UsageError, match=f"(?s)seed 1 has other .*: no mean.*{remedy}"):
         read_runs(tmp_path, runs_of("0,1", ""))
     assert len(read_runs(tmp_path, runs_of("0", ""))) == 1
+
+
+def test_a_run_without_test_scores_is_in_no_row(tmp_path):
+    (tmp_path / "seed-0").mkdir()
+    (tmp_path / "seed-0" / "results.json").write_text(json.dumps({"metrics": {}}))
+    with pytest.raises(UsageError, match="has no test scores.*\n.*limit_test_batches=0"):
+        read_runs(tmp_path, runs_of("0", ""))

@@ -51,6 +51,8 @@ def test_a_space_is_read(tmp_path):
         ("space: {model.lr: {low: 0, high: 1, step: 0}}", "step above 0"),
         ("space: {model.lr: {low: 0, high: .inf}}", "model.lr is"),
         ("space: {model.lr: {low: a, high: b}}", "model.lr is"),
+        ("space: {model.lr: {low: 1, high: 2, log: yes please}}", "log must be true or false"),
+        ("space: {data.batch_size: {low: 1, high: 3, step: 5}}", "Its step leaves low alone"),
         ("space: {model.lr: [1]}\noptions: [1]", "`options` has to be a mapping"),
         ("space: {model.lr: [1]}\noptions: {model.lr: 2}", "is in both `space` and `options`"),
     ],
@@ -133,3 +135,20 @@ def test_the_shipped_spaces_are_whole():
     for preset in presets:
         assert preset.header["title"] and preset.header["claim"]
         assert read_space(preset.path).choices
+
+
+def test_numbers_that_yaml_takes_for_words_are_numbers(tmp_path):
+    text = "space:\n  model.lr: [1e-3, 1e-2, 0.1]\n  model.weight_decay: {low: 1e-5, high: 1E-1, log: true}\n"
+    space = read_space(write(tmp_path, text))
+    assert space.choices == {
+        "model.lr": Choice((1e-3, 1e-2, 0.1)),
+        "model.weight_decay": Range(1e-5, 1e-1, log=True),
+    }
+
+
+def test_options_that_a_configuration_has_not_are_named(tmp_path):
+    text = "space:\n  trainer.max_epoch: [1, 2]\n  trainer.max_epochs: [1, 2]\n  model.lrr: [1.0]\n"
+    text += "  trainer.logger.project: [a, b]\n"
+    space = read_space(write(tmp_path, text))
+    settings = {"trainer": {"max_epochs": None}, "model": {"init_args": {"lr": 0.1}}}
+    assert space.absent(settings) == ["trainer.max_epoch", "model.lrr"]

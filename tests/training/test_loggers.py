@@ -1,5 +1,6 @@
 """What runs are called at Weights & Biases."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,7 +33,6 @@ def test_long_names_of_own_data_fit_weights_and_biases():
         ("knowformer/umls", "runs/mine", "knowformer-umls"),
         ("", "runs/mine", "knowformer-umls-none"),
         ("umls", "runs/mine", "knowformer-umls-umls"),  # a file of one's own of that name
-        ("knowformer/umls", "search/trials/0003/seed-0/run", "knowformer-umls-trial-0003"),
         ("knowformer/umls-long", "runs/mine", "knowformer-umls-umls-long"),
         ("knowformer/umls", "runs/reproduce/knowformer-umls/seed-0", "knowformer-umls"),
         ("knowformer/umls-long", "runs/knowformer-umls-umls-long/seed-0", "knowformer-umls-umls-long"),
@@ -55,3 +55,19 @@ def test_a_group_that_the_user_chose_stays():
     state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
     _place_wandb(arguments, Path("run"), state, {})
     assert arguments.group == "mine"
+
+
+def test_trials_of_searches_are_told_apart_and_their_seeds_averaged():
+    plan = SimpleNamespace(command="fit", resume=False, recipe="knowformer/umls")
+    state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
+    placed = {}
+    for run in ("a/s/trials/0003/seed-0", "a/s/trials/0003/seed-1", "a/s/trials/0004/seed-0",
+                "b/s/trials/0003/seed-0"):  # fmt: skip
+        arguments = Namespace(group=None, tags=None, job_type=None, name=None)
+        _place_wandb(arguments, Path(run, "run"), state, {})
+        placed[run] = arguments.group, arguments.name
+    groups = [group for group, _ in placed.values()]
+    assert groups[0] == groups[1] and len(set(groups)) == 3
+    assert len({name for _, name in placed.values()}) == 4
+    group, name = placed["a/s/trials/0003/seed-1"]
+    assert re.fullmatch(r"knowformer-umls-s-[0-9a-f]{4}-trial-0003", group) and name == f"{group}-seed-1"
