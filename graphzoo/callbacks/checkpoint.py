@@ -455,5 +455,6 @@ def _copy(value: Any) -> Any:
         # also of OrderedDict, whose order is that of any dict today
         return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_copy(item) for item in value)
+        items = map(_copy, value)
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # of a NamedTuple
     return copy.deepcopy(value)

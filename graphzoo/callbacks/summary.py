@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from graphzoo.callbacks.run_length import RunClock, seconds_allowed
+from graphzoo.ops.eager import float32_precision
 from graphzoo.system.shown import cell, console
 from graphzoo.system.units import counted, duration
 
@@ -75,7 +75,7 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     """Names and values for a reader, once the loaders and modules are built."""
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     processes = f", {trainer.world_size} processes" if trainer.world_size > 1 else ""
-    products = torch.get_float32_matmul_precision()
+    products = float32_precision()
     faster = "" if products == "highest" else f", float32 products {products}"
     yield "device", f"{trainer.strategy.root_device}{processes}, precision {trainer.precision}{faster}"
     if hasattr(datamodule, "describe_graph"):

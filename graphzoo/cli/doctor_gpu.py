@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError
-from graphzoo.ops.eager import row_backend
+from graphzoo.ops.eager import float32_precision, row_backend
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group
@@ -134,7 +134,7 @@ def _compare(
 ) -> Check:
     torch.manual_seed(0)
     run, tensors = make()
-    before = torch.get_float32_matmul_precision()
+    before = float32_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         # as under autocast: rows in bf16, parameters in float32; the CPU's operations take one type only

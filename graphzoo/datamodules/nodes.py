@@ -144,8 +144,9 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
     @cached_property
     def is_directed(self) -> bool:
-        """Whether an edge may be stored in one direction alone, as no file or data set by name has it."""
-        return self.in_memory and not is_symmetric(self.graph.edge_index, self.graph.num_nodes)
+        """Whether an edge is stored in one direction alone, as in memory or by `NodeGraph.save` it may be."""
+        own = self.in_memory or self.path is not None
+        return own and not is_symmetric(self.graph.edge_index, self.graph.num_nodes)
 
     def setup(self, stage: str | None = None) -> None:
         """Load the graph and its split, once.

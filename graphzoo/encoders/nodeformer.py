@@ -19,7 +19,7 @@ from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import check_features, check_rates, check_sizes, check_spec
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range, check_whole
-from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout, row_entropy
+from graphzoo.layers import LastResult, LayerNorm, NoiseStream, SparseLinear, dropout, row_entropy
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency, SparseAdjacency, adjacency_orders
 from graphzoo.ops.eager import run_eagerly
@@ -171,9 +171,7 @@ class NodeFormer(NodeEncoder):
             NodeFormerLayer(hidden_channels, num_heads, tau, rb_order, rb_transform)
             for _ in range(num_layers)
         )
-        norms = (
-            nn.LayerNorm(hidden_channels) if layer_norm else nn.Identity() for _ in range(num_layers + 1)
-        )
+        norms = (LayerNorm(hidden_channels) if layer_norm else nn.Identity() for _ in range(num_layers + 1))
         self.norms = nn.ModuleList(norms)
         self.noise = NoiseStream(seed)
         self._adjacency: LastResult[AdjacencyOrders] = LastResult()

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from graphzoo.encoders.base import PairEncoder
 from graphzoo.encoders.checks import check_heads, check_rates, check_sizes, refuse_features, require_features
 from graphzoo.errors import UsageError, check_choice
-from graphzoo.layers import FeatureRows, NoiseStream, dropout, masked_attention, row_entropy
+from graphzoo.layers import FeatureRows, LayerNorm, NoiseStream, dropout, masked_attention, row_entropy
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.types import GraphSpec, PairSubgraphs
 
@@ -41,10 +41,10 @@ class PENCILLayer(nn.Module):
         self.channels, self.num_heads, self.dropout = channels, num_heads, dropout
         self.query_key_value = nn.Linear(channels, 3 * channels)
         self.attention_out = nn.Linear(channels, channels)
-        self.attention_norm = nn.LayerNorm(channels, eps=_NORM_EPS)
+        self.attention_norm = LayerNorm(channels, eps=_NORM_EPS)
         self.ffn_in = nn.Linear(channels, ffn_channels)
         self.ffn_out = nn.Linear(ffn_channels, channels)
-        self.ffn_norm = nn.LayerNorm(channels, eps=_NORM_EPS)
+        self.ffn_norm = LayerNorm(channels, eps=_NORM_EPS)
         self.propagation = nn.Linear(channels, channels) if residual else None
 
     def forward(

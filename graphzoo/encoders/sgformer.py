@@ -18,7 +18,7 @@ from graphzoo.encoders.checks import cast_features, check_features, check_rates,
 from graphzoo.encoders.gnn import GNNStack
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import check_choice, check_range
-from graphzoo.layers import NoiseStream, SparseLinear, dropout
+from graphzoo.layers import LayerNorm, NoiseStream, SparseLinear, dropout
 from graphzoo.types import GraphSpec
 
 
@@ -100,7 +100,7 @@ class SGFormer(NodeEncoder):
         self.maps = nn.ModuleList(
             nn.Linear(hidden_channels, 3 * num_heads * hidden_channels) for _ in range(num_layers)
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden_channels) for _ in range(num_layers + 1))
+        self.norms = nn.ModuleList(LayerNorm(hidden_channels) for _ in range(num_layers + 1))
         self.graph = GNNStack(
             spec.in_channels,
             hidden_channels,

@@ -37,7 +37,8 @@ class Explanation:
         tail: Name of the tail.
         direction: Which end answered: "tail" to (head, relation, ?), "head" to (?, relation, tail).
         score: The logit of the answer without the fact itself in the graph.
-        known: Whether the graph holds the fact; it and its inverse are hidden then, as in training.
+        known: Whether the fact is one of training; it and its inverse are hidden then. (In `predict`, facts
+            of any split are known.)
         paths: Columns `weight`, `length` and `path`, best first: from the entity asked about to the answer.
             The weight is the mean over the path's steps, each in its own direction.
         facts: Columns `weight` (of both directions together), `head`, `relation`, `tail`, by absolute weight.

@@ -11,6 +11,7 @@ import torch
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
+from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
@@ -52,7 +53,8 @@ class LinkModel(TrainedModel):
         self.transform, self.settings = transform, dict(settings)
         # What a sigmoid makes of scores is a probability where they were learnt by binary cross-entropy.
         self._has_probability = type(task).losses is LinkPrediction.losses
-        self._default = LinkPlace(self.task, graph, transform, self.settings)
+        cache = cache_root() / "precomputed"  # of other graphs nothing is kept on disk
+        self._default = LinkPlace(self.task, graph, transform, self.settings, cache)
 
     @classmethod
     def of_checkpoint(

@@ -38,7 +38,8 @@ def read_pairs(path: Path) -> NamedPairs:
     if path.is_dir():
         raise UsageError(f"{path}: a folder; give a file with one pair per line")
     pairs = read_edge_list(path)
-    return NamedPairs(list(pairs.source), list(pairs.target), str(path), pairs.first_line, "line")
+    source, target = list(pairs.source), list(pairs.target)
+    return NamedPairs(source, target, str(path), pairs.first_line, "line", pairs.notices)
 
 
 def link_columns(names: Sequence[str]) -> list[int] | None:

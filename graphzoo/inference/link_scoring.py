@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
-from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError, check_whole
@@ -54,7 +54,9 @@ class LinkPlace:
         graph: LinkGraph,
         transform: FeatureTransform | None,
         settings: Mapping[str, Any],
+        cache: Path | None = None,
     ) -> None:
+        self._cache = cache
         assert task.spec is not None
         if task.batching == "whole":
             raise UsageError(
@@ -169,9 +171,7 @@ class LinkPlace:
     def _encode(self) -> Tensor:
         encoder, data = self._task.encoder, self._data
         assert isinstance(encoder, NodeEncoder) and data.x is not None
-        prepared = PreparedGraph(
-            encoder, data.x, data.edge_index(_SPLIT), self._task.device, cache_root() / "precomputed"
-        )
+        prepared = PreparedGraph(encoder, data.x, data.edge_index(_SPLIT), self._task.device, self._cache)
         with explain_out_of_memory("encoding the whole graph", self._halves.remedy):
             return encoder.forward_with_auxiliary(prepared.x, prepared.edge_index, **prepared.precomputed)[0]
 

@@ -51,7 +51,8 @@ class NodeModel(TrainedModel):
         self.task, self._is_directed = task.eval(), is_directed
         self.transform = transform
         self.class_names = tuple(class_names)
-        self._default = _Place(self, graph)
+        # of other graphs nothing is kept on disk: a server may get other features with each request
+        self._default = _Place(self, graph, cache_root() / "precomputed")
 
     @classmethod
     def of_checkpoint(
@@ -173,8 +174,8 @@ class _Outputs(NamedTuple):
 class _Place:
     """A graph with its nodes' names, and states and logits made at their first use."""
 
-    def __init__(self, model: NodeModel, graph: NodeGraph) -> None:
-        self.graph = graph
+    def __init__(self, model: NodeModel, graph: NodeGraph, cache: Path | None = None) -> None:
+        self.graph, self._cache = graph, cache
         self.names = NodeNames(graph.node_names, graph.num_nodes)
         self._task = model.task
         self._x = model.transform(graph.x, graph.feature_names)
@@ -190,12 +191,15 @@ class _Place:
         remedy = "Take another --device, or a model with less channels"
         with torch.no_grad(), in_evaluation(task), explain_out_of_memory("encoding the whole graph", remedy):
             prepared = PreparedGraph(
-                task.node_encoder, self._x, self.graph.edge_index, task.device, cache_root() / "precomputed"
+                task.node_encoder, self._x, self.graph.edge_index, task.device, self._cache
             )
             states = task.node_encoder(prepared.x, prepared.edge_index, **prepared.precomputed)
             logits = task.decode(states)
         if not torch.isfinite(logits).all():
-            raise UsageError(f"{self.graph.name}: some predictions are NaN or infinite; check its features")
+            raise UsageError(
+                f"{self.graph.name}: some predictions are NaN or infinite\n"
+                "If the training failed, take another checkpoint; else check the features of the graph"
+            )
         return _Outputs(states.float().cpu(), logits.float().cpu())
 
     def find(self, nodes: str | int | Iterable[str | int] | None) -> Tensor:

@@ -185,6 +185,8 @@ def _stored(
     meta = _read_meta(folder / "meta.json")
     if meta["graph"] is not None:
         return load(folder / meta["graph"])
+    if meta["path"] is not None:  # what was in memory moves with its run
+        meta["path"] = [str(own) if (own := _in_run(run, path)) else path for path in meta["path"]]
     place = ", ".join(meta["path"]) if meta["path"] is not None else f"data set {meta['name']}"
     try:
         if meta["path"] is not None:
@@ -197,7 +199,8 @@ def _stored(
         raise _damaged(folder / "meta.json", f"no usable {error}") from error
     except UsageError as error:
         raise UsageError(
-            f"{run}: its graph is large and was not copied; reading it again from {place} failed:\n{error}"
+            f"{run}: its graph is large and was not copied; reading it again from {place} failed:\n{error}\n"
+            "Or give the graph: data= or --data.path"
         ) from error
     if graph.fingerprint != meta["graph_fingerprint"]:
         raise UsageError(
@@ -206,6 +209,12 @@ def _stored(
             "To predict on it all the same, give it as another graph: data= or --data.path"
         )
     return graph
+
+
+def _in_run(run: Path, path: str) -> Path | None:
+    """The run's own copy of data that were in memory, where it is not at its old place any more."""
+    own = run / Path(path).name
+    return own if own.name == "data.npz" and own.is_file() and not Path(path).exists() else None
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -84,9 +84,13 @@ class TrainedModel:
         """The graph that the model answers on."""
         raise NotImplementedError
 
+    def is_tested_by(self, results: Mapping[str, Any]) -> bool:
+        """Whether the figures of a results.json are of the weights that were loaded."""
+        return is_tested(results, self._written)
+
     @property
     def metrics(self) -> Metrics:
-        """Test figures of these weights, "test/mrr" and the like; empty where they were not tested.
+        """Test figures of the weights as they were loaded, "test/mrr" and the like; empty if not tested.
 
         Raises:
             UsageError: if results.json is damaged.
@@ -97,7 +101,7 @@ class TrainedModel:
         try:
             exported = path.name == "config.json"
             results = read_json(path).get("results", {}) if exported else read_results(path)
-            evaluated = exported or is_tested(results, self._written)
+            evaluated = exported or self.is_tested_by(results)
             figures = {str(name): float(value) for name, value in results.get("metrics", {}).items()}
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise_if_not_the_file(error, path)

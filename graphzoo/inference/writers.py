@@ -8,7 +8,9 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
@@ -127,12 +129,15 @@ def _write_file(tables: Iterable[pd.DataFrame], path: str, *, quotes: bool) -> i
 
 
 def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quotes: bool = False) -> int:
-    count = 0
+    count, is_plain = 0, kind == "tsv" and not quotes
     for number, table in enumerate(tables):
         if kind == "jsonl":
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _plain_rows(table))
         else:
-            is_plain = kind == "tsv" and not quotes and not _has_breaks(table)
+            if is_plain and _has_breaks(table):
+                is_plain = False  # from the first row on: a file is quoted or it is not
+                if number:
+                    _quote(file)
             table.to_csv(
                 file,
                 sep="\t" if kind == "tsv" else ",",
@@ -143,6 +148,18 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quot
             )
         count += len(table)
     return count
+
+
+def _quote(file: TextIO) -> None:
+    """Write rows between tabs anew, with quotes where they are needed; the file is left at its end."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as quoted:
+        file.seek(0)
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        csv.writer(quoted, delimiter="\t", lineterminator="\n").writerows(rows)
+        quoted.seek(0)
+        file.seek(0)
+        file.truncate()
+        shutil.copyfileobj(quoted, file)
 
 
 def _has_breaks(table: pd.DataFrame) -> bool:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from graphzoo.layers.attention import masked_attention as masked_attention
     from graphzoo.layers.entropy import row_entropy as row_entropy
     from graphzoo.layers.feature_rows import FeatureRows as FeatureRows
+    from graphzoo.layers.layer_norm import LayerNorm as LayerNorm
     from graphzoo.layers.messages import RecordedMessages as RecordedMessages
     from graphzoo.layers.messages import recorded_messages as recorded_messages
     from graphzoo.layers.noise import NoiseStream as NoiseStream

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from graphzoo.ops.random import hash_integers, hash_numbers
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
 
 _lent = threading.RLock()
+_modes_lock = threading.Lock()
+# Who evaluates a module now, and the modes that its parts return to.
+_evaluated: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
 
 
 class NoiseStream(nn.Module):
@@ -146,14 +150,25 @@ def _lend(generator: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def in_evaluation(module: nn.Module) -> Iterator[None]:
-    """All its modules without noise; then each in the mode that it was in, as some may be frozen."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
+    """All its modules without noise; then each in the mode that it was in, as some may be frozen.
+
+    Of several threads the first one in and the last one out change the modes.
+    """
+    with _modes_lock:
+        users, modes = _evaluated.get(module) or (0, {part: part.training for part in module.modules()})
+        _evaluated[module] = users + 1, modes
+        if not users:
+            module.eval()
     try:
         yield
     finally:
-        for part, training in modes.items():
-            part.training = training
+        with _modes_lock:
+            users, modes = _evaluated[module]
+            _evaluated[module] = users - 1, modes
+            if users == 1:
+                del _evaluated[module]
+                for part, training in modes.items():
+                    part.training = training
 
 
 def draw_kept(x: Tensor, p: float, generator: torch.Generator) -> tuple[Tensor, float]:

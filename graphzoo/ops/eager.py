@@ -112,6 +112,14 @@ def rows_in_autocast(*rows: Any) -> list[Any]:
     return [None if x is None else x.to(dtype) for x in rows]
 
 
+def float32_precision() -> str:
+    """`torch.get_float32_matmul_precision`, which refuses to say what torch's newer switches were set to."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
+
+
 @contextmanager
 def full_float32(device_type: str) -> Iterator[None]:
     """Products of float32 on CUDA without TF32, whatever `torch.set_float32_matmul_precision` says.
@@ -121,7 +129,7 @@ def full_float32(device_type: str) -> Iterator[None]:
     if device_type != "cuda" or torch.compiler.is_compiling():
         yield
         return
-    before = torch.get_float32_matmul_precision()
+    before = float32_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 TINY = 1e-24  # squared norms below it count as zero
 
@@ -16,3 +17,9 @@ def inverse_norm(squares: Tensor) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """At least float32: sums over all nodes outgrow the digits of half precision."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """LayerNorm over the last dimension in float32 at least, see `graphzoo.layers.LayerNorm`."""
+    normed = F.layer_norm(wide(x), weight.shape, wide(weight), wide(bias), eps)
+    return normed.to(weight.dtype)

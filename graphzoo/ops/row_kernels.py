@@ -6,7 +6,9 @@ between two products runs while the rows are still in cache. Arrays are C-contig
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ _MAX_BLOCK = 256
 # order on any number of threads.
 _MAX_PIECES = 32
 _MIN_BLOCKS_PER_PIECE = 4
+# What kernels on disk hold of this file.
+_HELPERS = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 def jit(function: Any, **changes: Any) -> Any:
@@ -40,7 +44,11 @@ def jit(function: Any, **changes: Any) -> Any:
     """
     options = {"cache": True, **_JIT_OPTIONS, **changes}
     try:
-        return njit(**options)(function)
+        compiled = njit(**options)(function)
+        kept: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+        if hasattr(kept, "_source_stamp"):  # numba looks at the kernel's own file, not at that of its helpers
+            kept._source_stamp = (kept._source_stamp, _HELPERS)
+        return compiled
     except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
         return njit(**{**options, "cache": False})(function)
 

@@ -22,6 +22,8 @@ except ImportError as error:
         "torch, or use backend='naive'"
     ) from error
 
+from graphzoo.ops.eager import float32_precision
+
 __all__ = [
     "cut",
     "dot",
@@ -80,7 +82,7 @@ def launch(channels: int, *, is_gradient: bool) -> dict[str, Any]:
     The last product of a loop decides how the warps share all of them: it should be one that makes rows.
     """
     rows = 16 if is_gradient else (64 if channels <= 32 else 32)
-    exact = torch.get_float32_matmul_precision() == "highest"
+    exact = float32_precision() == "highest"
     precision = "wide" if _INTERPRETED else "tf32x3" if exact else "tf32"
     return {
         "D": channels,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import torch
 
@@ -32,13 +32,20 @@ def run_pieces(work: Callable[[int], None], num_pieces: int) -> None:
     pieces = iter(range(num_pieces))
 
     def work_off() -> None:
-        for piece in pieces:
-            work(piece)
+        try:
+            for piece in pieces:
+                work(piece)
+        finally:
+            for _ in pieces:  # after an error nobody takes another one
+                pass
 
     num_helpers = min(torch.get_num_threads(), num_pieces) - 1
     helpers = [_thread_pool(num_helpers).submit(work_off) for _ in range(num_helpers)]
-    work_off()
-    for helper in helpers:
-        # One that has not even started has nothing left to do.
-        if not helper.cancel():
-            helper.result()
+    try:
+        work_off()
+    finally:
+        # Who is at a piece holds memory until it is done; who has not started has nothing left to do.
+        running = [helper for helper in helpers if not helper.cancel()]
+        wait(running)
+    for helper in running:
+        helper.result()

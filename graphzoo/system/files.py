@@ -61,7 +61,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     filled = False
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with partial.open("wb") as file:
+        with partial.open("w+b") as file:
             write(file)
             filled = True
             file.flush()

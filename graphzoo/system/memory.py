@@ -31,10 +31,17 @@ _DEVICE = ("EIO", "ENODEV", "ENXIO", "ESTALE", "EREMOTEIO", "ETIMEDOUT", "ENOTCO
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
-# limit, use and its parts of a container, version 2 and 1; the use includes files the kernel keeps at hand
+# Controller, folder, limit, use and a part of it, files that the kernel keeps at hand: of control groups,
+# version 2 and 1.
 _CGROUPS = (
-    "memory.max memory.current memory.stat inactive_file",
-    "memory/memory.limit_in_bytes memory/memory.usage_in_bytes memory/memory.stat total_inactive_file",
+    ("", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    (
+        "memory",
+        "/sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
 )
 
 
@@ -82,11 +89,20 @@ def free_bytes() -> int | None:
     limits = []
     if (machine := _figure("/proc/meminfo", "MemAvailable:")) is not None:
         limits.append(machine * 1024)
-    for limit, used, parts, cached in map(str.split, _CGROUPS):
-        most, now = (_read(f"/sys/fs/cgroup/{name}").strip() for name in (limit, used))
-        if most.isdecimal() and now.isdecimal():
-            limits.append(int(most) - int(now) + (_figure(f"/sys/fs/cgroup/{parts}", cached) or 0))
+    for controller, mount, limit, used, cached in _CGROUPS:
+        for group in _groups(controller):  # a limit holds for all below it
+            most, now = (_read(f"{mount}{group}/{name}").strip() for name in (limit, used))
+            if most.isdecimal() and now.isdecimal():
+                limits.append(int(most) - int(now) + (_figure(f"{mount}{group}/memory.stat", cached) or 0))
     return max(0, min(limits)) if limits else None
+
+
+def _groups(controller: str) -> list[str]:
+    """The group of this process and those above it, as `/a/b`, `/a` and the empty one at the top."""
+    lines = (line.split(":", 2) for line in _read("/proc/self/cgroup").splitlines())
+    own = next((path for _, named, path in lines if controller in named.split(",")), "/")
+    parts = [part for part in own.split("/") if part]
+    return ["".join(f"/{part}" for part in parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, remedy: str) -> None:

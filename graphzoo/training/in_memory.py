@@ -213,6 +213,8 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     if any(parts):
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
     del arrays["num_nodes"]
+    if graph.is_directed():
+        warn("networkx graph: its edges count in both directions where labels are learnt")
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
 
 

@@ -25,6 +25,7 @@ from graphzoo.checkpoints.checks import check_description
 from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
+from graphzoo.ops.eager import float32_precision
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
 from graphzoo.system.paths import typed
 from graphzoo.system.processes import rank
@@ -147,7 +148,7 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
         _keep_scaling(state, plan.run_config)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
-    scratch.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+    scratch.callback(torch.set_float32_matmul_precision, float32_precision())
     if plan.dry_run:
         scratch.enter_context(limited_memory())
     try:

@@ -3,6 +3,7 @@
 import os
 import signal
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import Logger
 
-from graphzoo.callbacks.checkpoint import BestCheckpoint, Interrupted, LastCheckpoint
+from graphzoo.callbacks.checkpoint import BestCheckpoint, Interrupted, LastCheckpoint, _copy
 from graphzoo.errors import UsageError
 
 
@@ -166,3 +167,14 @@ def test_a_best_file_of_other_data_does_not_count(tmp_path):
         best.load_state_dict(state)
         assert (best.best_model_score is not None) is counts
         assert bool(best.best_model_path) is counts
+
+
+def test_a_copy_keeps_named_tuples():
+    class Pair(NamedTuple):
+        one: torch.Tensor
+        other: int
+
+    source = torch.ones(2)
+    copied = _copy({"state": [Pair(source, 2)], "plain": (1, 2)})
+    assert copied["state"][0] == Pair(copied["state"][0].one, 2) and copied["plain"] == (1, 2)
+    assert type(copied["state"][0]) is Pair and copied["state"][0].one is not source

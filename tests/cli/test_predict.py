@@ -581,3 +581,15 @@ def test_debug_shows_the_traceback(predict, queries, monkeypatch):
     monkeypatch.setattr(KGCompletion, "score_queries", fail)
     with pytest.raises(RuntimeError, match="on purpose"):
         predict("--queries", queries, "--debug")
+
+
+def test_a_table_between_tabs_is_quoted_from_its_first_row_or_not_at_all(tmp_path):
+    plain = pd.DataFrame({"head": ['a"b', '"p"'], "score": [0.5, 0.25]})
+    broken = pd.DataFrame({"head": ["l\tm", '"q"'], "score": [2.0, 1.0]})
+    out = tmp_path / "plain.tsv"
+    writers.write_tables([plain, plain], str(out))
+    assert out.read_text() == "head\tscore\n" + 2 * 'a"b\t0.5\n"p"\t0.25\n'
+    writers.write_tables([plain, plain, broken, plain], str(tmp_path / "quoted.tsv"))
+    found = pd.read_csv(tmp_path / "quoted.tsv", sep="\t")
+    assert found["head"].tolist() == ['a"b', '"p"', 'a"b', '"p"', "l\tm", '"q"', 'a"b', '"p"']
+    assert found["score"].tolist() == [0.5, 0.25, 0.5, 0.25, 2.0, 1.0, 0.5, 0.25]

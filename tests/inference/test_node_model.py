@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import threading
 import warnings
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from torch_geometric.data import Data
 import graphzoo
 from graphzoo.datamodules import NodeDataModule, base
 from graphzoo.datamodules import nodes as nodes_module
-from graphzoo.datasets import NodeGraph, node_graph_from_files
+from graphzoo.datasets import NodeGraph, node_graph_from_data, node_graph_from_files
 from graphzoo.errors import UsageError
 from graphzoo.inference import sources as sources_module
 from graphzoo.inference import trained as trained_module
+from graphzoo.layers.noise import in_evaluation
 
 
 def train(run, datamodule, **settings):
@@ -479,3 +481,55 @@ def test_a_loaded_model_is_not_trained_on_what_its_tests_hold(trained, tmp_path)
     before = task.describe()["data"]
     trainer.fit(task, datamodule)
     assert task.describe()["began_with"] == [before]
+
+
+def test_a_directed_graph_in_a_file_is_predicted_on_as_it_was_trained_on(tmp_path):
+    parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
+    source, target = parts["edge_index"]
+    data = Data(**{**parts, "edge_index": parts["edge_index"][:, source < target]})
+    node_graph_from_data(data, directed=True).save(tmp_path / "own.npz")
+    module = NodeDataModule("nodes", str(tmp_path / "own.npz"))
+    run, *_ = train(tmp_path / "run", module)
+    assert module.is_directed
+    model = graphzoo.load(run)
+    assert model.predict(data=data).equals(model.predict())
+
+
+def test_several_threads_ask_a_model_in_training_mode(model):
+    """The last one out puts the modes back: before, one ended the evaluation of the others."""
+    model.task.train()
+    inside, leave = threading.Event(), threading.Event()
+
+    def first():
+        with in_evaluation(model.task):
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    inside.wait(10)
+    with in_evaluation(model.task):
+        leave.set()
+        thread.join(10)
+        assert not model.task.training
+    assert model.task.training
+
+
+def test_a_run_of_large_data_in_memory_can_move(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "_KEPT_BYTES", 10)
+    parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
+    settings = {"max_epochs": 1, "quiet": True, "no_test": True, "hidden_channels": 8}
+    model = graphzoo.fit("galit", Data(**parts), run_dir=tmp_path / "run", **settings)
+    before = model.predict()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    pd.testing.assert_frame_equal(graphzoo.load(tmp_path / "moved").predict(), before)
+
+
+def test_other_graphs_leave_nothing_in_the_cache(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = graphzoo.load(trained[0])
+    parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
+    for seed in range(3):
+        x = torch.randn(parts["x"].shape, generator=torch.Generator().manual_seed(seed))
+        model.predict([0], data=Data(**{**parts, "x": x}))
+    assert not [*tmp_path.glob("cache/**/precomputed/*")]

@@ -1,6 +1,8 @@
 """The fused row operations of KnowFormer: compiled kernels against torch's own operations and autograd."""
 
+import importlib
 import importlib.util
+import time
 
 import pytest
 import torch
@@ -15,10 +17,12 @@ from helpers.row_cases import (
     run_mlp,
 )
 
-from graphzoo.ops.eager import rows_in_autocast, runs_compiled
+from graphzoo.ops import row_kernels
+from graphzoo.ops.eager import float32_precision, full_float32, rows_in_autocast, runs_compiled
 from graphzoo.ops.prototype_layer import prototype_layer
 from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.row_kernels import block_rows, piece_bounds
+from graphzoo.ops.threads import run_pieces
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest value
 # Entities, queries, channels: more than one block and piece, one row only, an odd width.
@@ -236,3 +240,61 @@ def test_kernels_take_rows_in_the_type_of_autocast(dtype):
         narrow, none = rows_in_autocast(rows, None)
     assert narrow.dtype == dtype and none is None
     assert rows_in_autocast(rows)[0] is rows
+
+
+def test_code_on_disk_knows_the_file_of_its_helpers(monkeypatch):
+    """numba looks at the kernel's own file alone: a changed helper would go on as it was."""
+
+    def kernel(x):
+        return x + 1
+
+    stamps = []
+    for digest in ("one", "two"):
+        monkeypatch.setattr(row_kernels, "_HELPERS", digest)
+        stamps.append(row_kernels.jit(kernel)._cache._cache_file._source_stamp)
+    assert stamps[0] != stamps[1] and "one" in stamps[0]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_after_an_error_no_piece_is_at_work(monkeypatch, place):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    begun, ended = [], []
+
+    def work(piece):
+        begun.append(piece)
+        time.sleep(0.01)
+        ended.append(piece)
+        if piece == place:
+            raise ValueError("no memory")
+
+    with pytest.raises(ValueError, match="no memory"):
+        run_pieces(work, 50)
+    assert sorted(begun) == sorted(ended) and len(begun) < 50
+    now = list(begun)
+    time.sleep(0.05)
+    assert begun == now
+
+
+@pytest.mark.parametrize("switch", ["tf32", "ieee"])
+def test_torchs_newer_switch_of_precision_is_understood(switch):
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.backends.cuda.matmul.fp32_precision = switch
+        assert float32_precision() == {"tf32": "high", "ieee": "highest"}[switch]
+        with full_float32("cuda"):
+            assert float32_precision() == "highest"
+        assert float32_precision() == {"tf32": "high", "ieee": "highest"}[switch]
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("dtype", "autocast"), [(torch.float16, None), (torch.float32, torch.float16)])
+def test_sums_over_all_nodes_are_not_made_in_float16(monkeypatch, dtype, autocast):
+    """It ends at 65,504, and gradients of a mean over many nodes vanish in it."""
+    taken, prototype_module = [], importlib.import_module("graphzoo.ops.prototype_layer")
+    monkeypatch.setattr(prototype_module, "row_backend", lambda *_: "triton")
+    monkeypatch.setattr(prototype_module.naive, "prototype_layer", lambda *_, **__: taken.append("naive"))
+    states, weight = torch.randn(3, 2, 8).to(dtype), torch.randn(16, 8).to(dtype)
+    with autocast_to(autocast):
+        prototype_layer(states, states, None, (weight, weight[:, 0]), (), num_heads=2)
+    assert taken == ["naive"]

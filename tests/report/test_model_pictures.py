@@ -197,3 +197,11 @@ def test_a_sample_follows_edges_between_classes():
     path = NodeGraph("path", torch.eye(40), edges, torch.arange(40) % 2, ("even", "odd"))
     sample = sample_of(path, 10)
     assert sample.linked.sum() >= 2 * 6 and not (sample.linked & sample.same_class()).any()
+
+
+def test_a_checkpoint_that_was_not_the_tested_one_is_not_drawn(real_runs):
+    """It was trained further since its test, or another run of the same name lies where it was."""
+    record = record_of(real_runs.galit)
+    other = replace(record, result={**record.result, "checkpoint_step": 10**6})
+    with pytest.raises(UsageError, match="the checkpoint that was tested is no longer there"):
+        model_blocks(other, Options(), "g1")

@@ -37,9 +37,30 @@ STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
             },
             4000 * 1024,
         ),
+        (  # a job of a cluster, within a group that allows it more
+            {
+                "/proc/meminfo": MEMINFO,
+                "/proc/self/cgroup": "0::/slurm/job_7/step_0\n",
+                "/sys/fs/cgroup/slurm/memory.max": "3072000\n",
+                "/sys/fs/cgroup/slurm/memory.current": "1024000\n",
+                "/sys/fs/cgroup/slurm/job_7/memory.max": "2048000\n",
+                "/sys/fs/cgroup/slurm/job_7/memory.current": "1024000\n",
+                "/sys/fs/cgroup/slurm/job_7/step_0/memory.max": "max\n",
+            },
+            1024000,
+        ),
+        (
+            {
+                "/proc/meminfo": MEMINFO,
+                "/proc/self/cgroup": "9:cpu,cpuacct:/other\n4:memory:/docker/abc\n",
+                "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes": "2048000",
+                "/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes": "1024000",
+            },
+            1024000,
+        ),
         ({}, None),
     ],
-    ids=["machine", "container", "no limit", "unknown"],
+    ids=["machine", "container", "no limit", "cluster", "cluster, version 1", "unknown"],
 )
 def test_what_there_is(monkeypatch, files, expected):
     monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))

@@ -63,7 +63,9 @@ def from_files(
         if len(paths) == 1:
             return graph, None
         files = _own_files(paths[1])
-        return graph, _load_own(files, paths[1].resolve().name, (), split_seed, graph.relations)
+        second = _load_own(files, paths[1].resolve().name, (), split_seed, graph.relations)
+        _warn_of_trained(graph, second)
+        return graph, second
     if not paths or len(paths) > 3 or any(part.is_dir() for part in paths):
         raise DataError(
             "expected a folder, one to three files (train, valid, test) or two folders, got "
@@ -73,6 +75,17 @@ def from_files(
         return KnowledgeGraph.load(paths[0]), None
     files = dict(zip(SPLITS, paths, strict=False))
     return _load_own(files, paths[0].name.split(".")[0], ("valid", "test"), split_seed), None
+
+
+def _warn_of_trained(graph: KnowledgeGraph, second: KnowledgeGraph) -> None:
+    """Say which facts of a second graph, that are asked there, the model was trained to answer."""
+    trained = replace(graph, valid=graph.valid[:0], test=graph.test[:0], fingerprint="")
+    new = second.without([trained])
+    for split in ("valid", "test"):
+        asked = len(second.split(split))
+        if known := asked - len(new.split(split)):
+            told = f"{known:,} of {asked:,} {split} triples are training triples of {graph.name}"
+            warn(f"{second.name}: {told}, so scores are optimistic")
 
 
 def split_triples(

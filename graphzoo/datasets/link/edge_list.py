@@ -24,8 +24,10 @@ from graphzoo.datasets.files.tables import (
 )
 from graphzoo.datasets.files.text import ignored_columns
 from graphzoo.errors import DataError, suggestion
+from graphzoo.system.units import counted
 
 _COMMENTS = (b"#", b"%")
+_MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first of which has a mark
 # what a header may call the two ends
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
 # as columns are called; most names of nodes hold numbers
@@ -60,7 +62,9 @@ def read_edge_list(path: Path) -> EdgeList:
         DataError: naming file, line and value of what cannot be read.
     """
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
-    skipped = sum(1 for _ in takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data)))
+    comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
+    skipped = len(comments)
+    doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""
     if not first.strip():
@@ -95,6 +99,12 @@ def read_edge_list(path: Path) -> EdgeList:
     notices = list(ignored_columns(str(path), others)) if ends else []
     if others and not ends:
         notices.append(f"{path}: {len(others)} further column{'s' * (len(others) > 1)} ignored")
+    if doubtful:
+        told = counted(doubtful, "line")
+        notices.append(
+            f"{path}: {told} of two columns at the top read as comments, by their '#' or '%'; if they are "
+            "links, begin the file with a header: source, target"
+        )
     if any(name[:1] == name[1:][-1:] == '"' for column in columns for name in column.names):
         notices.append(f"{path}: names are in quotes, which belong to them; write the file without quotes")
     links = EdgeList(path, columns[0], columns[1], first_line, tuple(notices), ends is not None)

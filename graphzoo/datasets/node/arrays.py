@@ -165,7 +165,8 @@ def checked_features(value: Any, source: str) -> Tensor:
         matrix = value.coalesce() if value.layout == torch.sparse_coo else value
         matrix = matrix.to_sparse_csr()
         values = _finite(_array(matrix.values()), source, "x")
-        return csr_tensor(matrix.crow_indices(), matrix.col_indices(), values, tuple(matrix.shape))
+        start, column = matrix.crow_indices().clone(), matrix.col_indices().clone()
+        return csr_tensor(start, column, values, tuple(matrix.shape))
     x = _array(value)
     if x.ndim != 2 or x.dtype.kind not in "fiub" or not x.shape[1]:
         raise DataError(
@@ -180,6 +181,8 @@ def _finite(values: _Array, source: str, what: str) -> Tensor:
     # too large for float32 is infinite too
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype=np.float32)
+    if np.may_share_memory(numbers, values):
+        numbers = numbers.copy()  # what the caller does to its own array later must not change the graph
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
         place = ", ".join(map(str, bad[0].tolist()))

@@ -177,6 +177,9 @@ class NodeGraph(StoredGraph):
             raise DataError(
                 f"{self.name}: y has {num_classes} classes or labels, class_names has {len(self.class_names)}"
             )
+        if len(set(self.class_names)) < len(self.class_names):
+            twice = next(name for name in self.class_names if self.class_names.count(name) > 1)
+            raise DataError(f"{self.name}: class_names has {twice!r} twice; give each its own")
         if self.node_names and len(self.node_names) != num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names)} node names for {num_nodes} nodes")
         place = {name: number for number, name in reversed(list(enumerate(self.node_names)))}

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphzoo.ops.map_rows import map_rows
+from graphzoo.ops.norms import layer_norm, wide
 
 
 def message_update(z: Tensor, aggregated: Tensor, parameters: tuple[Tensor, ...]) -> Tensor:
@@ -19,7 +20,7 @@ def _update(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) ->
     z, aggregated = rows
     alpha, w1, b1, w2, b2, weight, bias = shared
     hidden = F.linear(torch.addcmul(aggregated, z, alpha), w1, b1).relu_()
-    return (z + F.layer_norm(F.linear(hidden, w2, b2), weight.shape, weight, bias),)
+    return (z + layer_norm(F.linear(hidden, w2, b2), weight, bias),)
 
 
 def _gradient(
@@ -32,10 +33,12 @@ def _gradient(
     u = torch.addcmul(aggregated, z, alpha)
     h = torch.addmm(b1, u, w1.t()).relu_()
     y = torch.addmm(b2, h, w2.t())
-    _, mean, rstd = torch.native_layer_norm(y, (channels,), weight, bias, 1e-5)
+    norm = wide(y), wide(weight), wide(bias)
+    _, mean, rstd = torch.native_layer_norm(norm[0], (channels,), *norm[1:], 1e-5)
     grad_y, grad_weight, grad_bias = torch.ops.aten.native_layer_norm_backward(
-        grad, y, (channels,), mean, rstd, weight, bias, [True, True, True]
+        wide(grad), norm[0], (channels,), mean, rstd, *norm[1:], [True, True, True]
     )
+    grad_y = grad_y.to(y.dtype)
     grad_h = torch.ops.aten.threshold_backward(grad_y @ w2, h, 0)
     grad_u = grad_h @ w1
     by_shared = (

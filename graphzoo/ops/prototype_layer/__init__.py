@@ -50,7 +50,7 @@ def prototype_layer(
     if backend is None:
         tensors = (states, value, *(() if skip is None else (skip,)), *query_key, *parameters)
         backend = row_backend(states.shape[-1], *tensors) if norm == "l2" else "naive"
-        if backend == "triton" and not _splits(states.shape[-1], num_heads):
+        if backend == "triton" and (not _splits(states.shape[-1], num_heads) or _is_short(*tensors)):
             backend = "naive"
     if backend == "naive":
         if torch.is_autocast_enabled("cuda"):  # rows of other kernels are in its type, norms here in float32
@@ -82,6 +82,12 @@ def prototype_layer(
     shared = (*of_queries, *sums, *parameters)
     out = Attend.apply(kernels, num_heads, dropout, states, value, skip, *shared)  # type: ignore[no-untyped-call]
     return out
+
+
+def _is_short(*tensors: Tensor) -> bool:
+    """Whether rows are in float16: sums over all nodes overflow there, and their gradients vanish."""
+    wanted = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return torch.float16 in (wanted, *(tensor.dtype for tensor in tensors))
 
 
 def _splits(channels: int, num_heads: int) -> bool:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from graphzoo.ops.attention import AttentionNorm, apply_prototypes, sum_prototypes
 from graphzoo.ops.map_rows import map_rows
+from graphzoo.ops.norms import layer_norm
 from graphzoo.ops.prototype_layer.dropout import RowDropout
 
 
@@ -62,8 +63,8 @@ def _feed_forward(
 ) -> Tensor:
     n1w, n1b, w1, b1, w2, b2, n2w, n2b = parameters
     x = attended if not skip else attended + skip[0]
-    x = F.layer_norm(x, n1w.shape, n1w, n1b)
+    x = layer_norm(x, n1w, n1b)
     hidden = F.linear(x, w1, b1).relu()
     if dropout is not None:
         hidden = hidden * dropout.mask(hidden, start)
-    return F.layer_norm(x + F.linear(hidden, w2, b2), n2w.shape, n2w, n2b)
+    return layer_norm(x + F.linear(hidden, w2, b2), n2w, n2b)

@@ -34,6 +34,8 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
         run = next((file for file in files if file.is_file()), run)
     with progress(f"looking into {name}"):
         model = graphzoo.load(run, device=options.device)
+        if isinstance(tested, str) and not model.is_tested_by(record.result):
+            raise UsageError("the checkpoint that was tested is no longer there")
         draw = function_of(inference_task(model).pictures)
         blocks: list[Block] = draw(model, record, options, prefix, depth_drawn)
     return blocks

@@ -242,3 +242,12 @@ def test_names_given_as_bytes_are_texts():
     for triples in (np.char.encode(np.array(rows)), [tuple(name.encode() for name in row) for row in rows]):
         graph = from_triples(triples)
         assert graph.entities == from_triples(rows).entities and graph.relations == ("r",)
+
+
+def test_facts_of_a_second_graph_that_were_trained_on_are_told(write, tmp_path, recwarn):
+    """Two snapshots of one graph: entities have the same names."""
+    write("g/train.txt", TRAIN), write("g/valid.txt", VALID), write("g/test.txt", TEST)
+    write("h/train.txt", TRAIN[1:]), write("h/test.txt", [TRAIN[0], TEST[0]])
+    from_files([tmp_path / "g", tmp_path / "h"])
+    said = [str(warning.message) for warning in recwarn]
+    assert any("h: 1 of 2 test triples are training triples of g, so scores" in each for each in said), said

@@ -458,3 +458,15 @@ def test_others_call_validation_links_differently(write, name):
     assert other.fingerprint == graph.fingerprint and other.valid.has_own_negatives is False
     write_parts(write, "other", train=None, test=None, valid=RING[30:32])  # the usual name comes first
     assert len(link_graph_from_files(folder).valid.positive) == 2
+
+
+def test_links_that_look_like_comments_are_told(write, recwarn):
+    rows = [(f"#{u}", f"#{v}") for u, v in RING[:3]] + RING
+    link_graph_from_files(write("edges.tsv", b"# FromNodeId\tToNodeId\n%%MatrixMarket\n" + text(rows)))
+    (said,) = [str(warning.message) for warning in recwarn]
+    assert (
+        "edges.tsv: 3 lines of two columns at the top read as comments" in said and "begin the file" in said
+    )
+    recwarn.clear()
+    headed = link_graph_from_files(write("headed.tsv", text(rows, header="source\ttarget\n")))
+    assert "#n1" in headed.node_names and not recwarn.list

@@ -395,3 +395,23 @@ def test_what_was_dropped_of_a_table_of_edges_names_that_table(tmp_path):
     with pytest.warns(GraphzooDataWarning) as caught:
         node_graph_from_files(tmp_path)
     assert [str(warning.message) for warning in caught] == [f"{tmp_path / 'edges.csv'}: 1 self-loop dropped"]
+
+
+def test_a_graph_keeps_its_features_when_the_callers_array_changes():
+    x = torch.randn(6, 3)
+    edges = torch.tensor([[0, 1], [1, 2]])
+    dense = node_graph_from_data(Data(x=x, edge_index=edges, y=torch.arange(6) % 2))
+    sparse = node_graph_from_data(Data(x=x.to_sparse_csr(), edge_index=edges, y=torch.arange(6) % 2))
+    before = dense.x.clone(), sparse.x.to_dense()
+    kept = x.to_sparse_csr()
+    x.mul_(100)
+    assert torch.equal(dense.x, before[0]) and torch.equal(sparse.x.to_dense(), before[1])
+    graph = node_graph_from_data(Data(x=kept, edge_index=edges, y=torch.arange(6) % 2))
+    kept.values().mul_(0)
+    assert torch.equal(graph.x.to_dense(), before[0])
+
+
+def test_names_of_classes_are_given_once_each():
+    data = {"x": np.eye(3, dtype=np.float32), "edge_index": np.array([[0], [1]]), "y": np.array([0, 1, 2])}
+    with pytest.raises(DataError, match="class_names has 'a' twice"):
+        node_graph_from_data({**data, "class_names": np.array(["a", "a", "b"])})
