@@ -51,6 +51,7 @@ MAY = {
     "files of the package": """
         datasets/kg/load.py::_load_folder read
         datasets/files/sources.py::read_facts read
+        ops/row_kernels.py::- read
     """,
     "downloads: begun by this process, checked by sha256, removed if they are wrong": """
         datasets/files/fetch.py::_fetch remove write
@@ -119,6 +120,7 @@ MAY = {
     """,
     "what this process has just written, or a process that it has begun": """
         inference/export.py::_describe_program read write
+        inference/writers.py::_quote read
         training/launch.py::_forget_unstarted remove
         cli/compare.py::_test remove
         cli/reproduce.py::_move_away remove write
