@@ -51,7 +51,7 @@ MAY = {
     "files of the package": """
         datasets/kg/load.py::_load_folder read
         datasets/files/sources.py::read_facts read
-        ops/row_kernels.py::- read
+        ops/row_kernels.py::_digest read
     """,
     "downloads: begun by this process, checked by sha256, removed if they are wrong": """
         datasets/files/fetch.py::_fetch remove write

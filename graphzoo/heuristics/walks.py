@@ -43,7 +43,7 @@ def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e
     """
     u, v = check_pairs(adjacency, pairs)
     check_range(at_least=0, below=1, alpha=alpha)
-    check_range(above=0, tol=tol)
+    check_range(at_least=1e-300, at_most=2, tol=tol)
     # p = alpha P^T p + (1 - alpha) / N; walks leave dead ends for any node
     num_nodes = adjacency.shape[0]
     transition, dead_ends = _transition(adjacency)

@@ -12,6 +12,7 @@ import torch
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
 from graphzoo.datasets.files.roots import cache_root
+from graphzoo.datasets.files.text import warn
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
@@ -185,6 +186,8 @@ class LinkModel(TrainedModel):
         """As `score`, some ten thousand pairs at a time; names are checked before the first table."""
         check_whole(at_least=1, batch_size=batch_size)
         place = self._place(data)
+        for notice in pairs.notices:
+            warn(notice)
         index = encode_pairs(pairs, place.names)
 
         def tables() -> Iterator[pd.DataFrame]:

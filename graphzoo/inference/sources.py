@@ -212,9 +212,9 @@ def _stored(
 
 
 def _in_run(run: Path, path: str) -> Path | None:
-    """The run's own copy of data that were in memory, where it is not at its old place any more."""
+    """The run's own copy of data that were in memory, wherever the run was when it was written."""
     own = run / Path(path).name
-    return own if own.name == "data.npz" and own.is_file() and not Path(path).exists() else None
+    return own if own.name == "data.npz" and own.is_file() else None
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -154,7 +154,9 @@ def _quote(file: TextIO) -> None:
     """Write rows between tabs anew, with quotes where they are needed; the file is left at its end."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as quoted:
         file.seek(0)
-        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        rows = (
+            line.removesuffix("\n").split("\t") for line in file
+        )  # nothing in them holds a tab or a break
         csv.writer(quoted, delimiter="\t", lineterminator="\n").writerows(rows)
         quoted.seek(0)
         file.seek(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from graphzoo.ops.norms import layer_norm
+from graphzoo.ops.norms import layer_norm, wide
 
 
 class LayerNorm(nn.LayerNorm):
@@ -15,5 +15,7 @@ class LayerNorm(nn.LayerNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows [..., D], the result in the dtype of the weights."""
+        """Rows [..., D], the result in the dtype of the weights; without weights in that of the rows."""
+        if self.weight is None:
+            return super().forward(wide(x)).to(x.dtype)
         return layer_norm(x, self.weight, self.bias, self.eps)

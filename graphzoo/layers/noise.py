@@ -21,8 +21,8 @@ _NAMED, _COUNTED, _FIXED = 1, 2, 3
 
 _lent = threading.RLock()
 _modes_lock = threading.Lock()
-# Who evaluates a module now, and the modes that its parts return to.
-_evaluated: WeakKeyDictionary[nn.Module, tuple[int, dict[nn.Module, bool]]] = WeakKeyDictionary()
+# How many evaluate a module now, and the mode that it returns to.
+_evaluated: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 
 
 class NoiseStream(nn.Module):
@@ -91,8 +91,8 @@ def _refuse_backward() -> None:
     """Recomputed activations would be of other noise than the loss, and their gradients wrong."""
     if torch._C._current_graph_task_id() != -1:
         raise UsageError(
-            "noise of an encoder is drawn again in the backward pass, as under torch.utils.checkpoint\n"
-            "Give the call noise_seed, a number that is new in each step: both passes then draw the same"
+            "an encoder draws noise in a backward pass: where torch.utils.checkpoint runs it again, that is "
+            "not the noise of the loss\nGive the call noise_seed, a new number in each step"
         )
 
 
@@ -152,23 +152,24 @@ def _lend(generator: torch.Generator) -> Iterator[None]:
 def in_evaluation(module: nn.Module) -> Iterator[None]:
     """All its modules without noise; then each in the mode that it was in, as some may be frozen.
 
-    Of several threads the first one in and the last one out change the modes.
+    Of several threads the last one out puts the mode of a part back.
     """
+    parts = [*module.modules()]
     with _modes_lock:
-        users, modes = _evaluated.get(module) or (0, {part: part.training for part in module.modules()})
-        _evaluated[module] = users + 1, modes
-        if not users:
-            module.eval()
+        for part in parts:
+            users, mode = _evaluated.get(part, (0, part.training))
+            _evaluated[part] = users + 1, mode
     try:
+        module.eval()
         yield
     finally:
         with _modes_lock:
-            users, modes = _evaluated[module]
-            _evaluated[module] = users - 1, modes
-            if users == 1:
-                del _evaluated[module]
-                for part, training in modes.items():
-                    part.training = training
+            for part in parts:
+                users, mode = _evaluated.pop(part)
+                if users > 1:
+                    _evaluated[part] = users - 1, mode
+                else:
+                    part.training = mode
 
 
 def draw_kept(x: Tensor, p: float, generator: torch.Generator) -> tuple[Tensor, float]:

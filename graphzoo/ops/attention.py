@@ -8,17 +8,32 @@ Every kernel kappa enters in the same way (Eq. 10 with numerator and denominator
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from graphzoo.errors import check_choice
-from graphzoo.ops.eager import is_traced
+from graphzoo.ops.eager import is_traced, without_autocast
 from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.norms import TINY, inverse_norm, wide
 
 AttentionNorm = Literal["l2", "fro"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_own_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Without autocast, which would make sums over all nodes in half precision again."""
+
+    @wraps(function)
+    def call(query: Tensor, *args: Any, **settings: Any) -> Any:
+        with without_autocast(query.device.type):
+            return function(query, *args, **settings)  # type: ignore[arg-type]
+
+    return call  # type: ignore[return-value]
 
 
 def _head_blocks(channels: int, num_heads: int, like: Tensor) -> Tensor:
@@ -33,6 +48,7 @@ def _normalize(x: Tensor, blocks: Tensor) -> Tensor:
     return x * (inverse_norm(x * x @ blocks) @ blocks.t())
 
 
+@_in_own_precision
 def sum_prototypes(
     query: Tensor, key: Tensor, value: Tensor, num_heads: int, norm: AttentionNorm
 ) -> tuple[Tensor, ...]:
@@ -57,6 +73,7 @@ def sum_prototypes(
     return (*sums, (key * key).sum(0) @ blocks, (query * query).sum(0) @ blocks)
 
 
+@_in_own_precision
 def apply_prototypes(
     query: Tensor,
     value: Tensor,
@@ -165,6 +182,7 @@ def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return (weights[..., :-1] @ v + weights[..., -1:] * v).permute(2, 0, 1, 3)
 
 
+@_in_own_precision
 def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projection: Tensor) -> Tensor:
     """The exponential kernel through positive random features (Choromanski et al., 2021), linear in N.
 

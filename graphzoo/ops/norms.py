@@ -10,7 +10,8 @@ TINY = 1e-24  # squared norms below it count as zero
 
 
 def inverse_norm(squares: Tensor) -> Tensor:
-    """1 / sqrt, and 0 with gradient 0 where there is nothing to normalise."""
+    """1 / sqrt, and 0 with gradient 0 where there is nothing to normalise; of half precision in float32."""
+    squares = wide(squares)  # TINY is zero in float16
     return torch.where(squares > TINY, squares.clamp_min(TINY).rsqrt(), 0.0)
 
 
@@ -19,7 +20,8 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float = 1e-5) -> Tensor:
     """LayerNorm over the last dimension in float32 at least, see `graphzoo.layers.LayerNorm`."""
-    normed = F.layer_norm(wide(x), weight.shape, wide(weight), wide(bias), eps)
+    shift = None if bias is None else wide(bias)
+    normed = F.layer_norm(wide(x), weight.shape, wide(weight), shift, eps)
     return normed.to(weight.dtype)

@@ -33,8 +33,17 @@ _MAX_BLOCK = 256
 # order on any number of threads.
 _MAX_PIECES = 32
 _MIN_BLOCKS_PER_PIECE = 4
-# What kernels on disk hold of this file.
-_HELPERS = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+
+
+def _digest() -> str:
+    """What kernels on disk hold of this file; where there is no file to look at, it does not change."""
+    try:
+        return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+_HELPERS = _digest()
 
 
 def jit(function: Any, **changes: Any) -> Any:

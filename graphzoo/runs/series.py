@@ -125,7 +125,7 @@ def _joined(words: list[Any]) -> list[Any]:
 
 
 def _by_name(words: list[str]) -> dict[str, str] | None:
-    """Options by name, paths in one form; None where their order may matter: `--x+=1`, or one given twice.
+    """Options by name, paths in one form; None where their order matters: `--x+=1`, one given twice, files.
 
     >>> _by_name(["--data.path=./club", "--model.lr=0.1"]) == _by_name(["--model.lr=0.1", "--data.path=club"])
     True
@@ -133,7 +133,7 @@ def _by_name(words: list[str]) -> dict[str, str] | None:
     found = {}
     for word in words:
         name, _, value = word.partition("=")
-        if not name.startswith("--") or name.endswith("+") or name in found:
+        if not name.startswith("--") or name.endswith("+") or name in found or name == "--config":
             return None
         found[name] = os.path.normpath(value) if name.endswith("path") and value else value
     return found

@@ -146,8 +146,8 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
 
 
 def _number(value: Any) -> Any:
-    """YAML reads `1e-3`, without a point, as a word."""
-    is_number = isinstance(value, str) and re.fullmatch(r"[+-]?\d+[eE][+-]?\d+", value)
+    """YAML reads `1e-3`, without a point, and `1.5e3`, without a sign, as words."""
+    is_number = isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", value)
     return float(value) if is_number else value
 
 

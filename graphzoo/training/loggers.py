@@ -132,8 +132,9 @@ def _group(state: RunState, run_dir: Path) -> str:
 def _trial(run_dir: Path) -> str:
     """Search and number of the trial whose run this is, as no other search has them; empty for other runs."""
     folder = run_dir.absolute()
-    if folder.name != "run" or not is_run_folder(folder.parent.name):
+    trial = folder.parent.parent
+    if folder.name != "run" or not is_run_folder(folder.parent.name) or not trial.name:
         return ""
-    search = folder.parents[3] if folder.parents[2].name == "trials" else folder.parents[2]
+    search = trial.parent.parent if trial.parent.name == "trials" else trial.parent
     place = hashlib.sha256(os.fsencode(search)).hexdigest()[:4]  # folders elsewhere may have the same name
-    return f"{search.name}-{place}-trial-{folder.parents[1].name}"
+    return f"{search.name[:40]}-{place}-trial-{trial.name}"

@@ -745,3 +745,10 @@ def test_names_that_differ_by_a_zero_are_told_of_another_graph_too(load, tmp_pat
     (tmp_path / "edges.csv").write_text("source,target\n1.0,2\n2.0,1\n3,4\n")
     model.predict("3", k=1, data=tmp_path / "edges.csv")
     assert any("2 pairs of nodes differ by .0 alone" in str(warning.message) for warning in recwarn)
+
+
+def test_pairs_that_look_like_comments_are_told(model, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("#1\t#2\n#3\t#4\n3\t40\n")
+    with pytest.warns(GraphzooDataWarning, match="2 lines of two columns at the top read as comments"):
+        assert model.score(pairs).equals(model.score([(3, 40)]))

@@ -513,6 +513,14 @@ def test_several_threads_ask_a_model_in_training_mode(model):
         thread.join(10)
         assert not model.task.training
     assert model.task.training
+    encoder = model.task.encoder  # a part of it is asked, and left first
+    part, whole = in_evaluation(encoder), in_evaluation(model.task)
+    part.__enter__()
+    whole.__enter__()
+    part.__exit__(None, None, None)
+    assert not encoder.training
+    whole.__exit__(None, None, None)
+    assert encoder.training and model.task.training
 
 
 def test_a_run_of_large_data_in_memory_can_move(tmp_path, monkeypatch):
@@ -522,6 +530,8 @@ def test_a_run_of_large_data_in_memory_can_move(tmp_path, monkeypatch):
     model = graphzoo.fit("galit", Data(**parts), run_dir=tmp_path / "run", **settings)
     before = model.predict()
     (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "data.npz").write_text("of a later run")
     pd.testing.assert_frame_equal(graphzoo.load(tmp_path / "moved").predict(), before)
 
 

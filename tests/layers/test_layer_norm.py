@@ -17,6 +17,8 @@ def test_it_is_torchs_in_float32():
     torchs.load_state_dict(ours.state_dict())
     x = torch.randn(5, 3, 8)
     assert torch.equal(ours(x), torchs(x))
+    for settings in ({"bias": False}, {"elementwise_affine": False}):
+        assert torch.equal(LayerNorm(8, **settings)(x), nn.LayerNorm(8, **settings)(x))
 
 
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16])

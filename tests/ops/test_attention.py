@@ -10,6 +10,7 @@ from graphzoo.ops import (
     prototype_attention_weights,
     random_feature_attention,
 )
+from graphzoo.ops.norms import inverse_norm
 
 
 def states(num_nodes=13, batch=3, heads=2, channels=4, dtype=torch.float64):
@@ -127,3 +128,29 @@ def test_no_nodes_attend_to_nothing(attend):
     empty = torch.empty(0, 2, 1, 4)
     assert attend(empty, empty, empty).shape == empty.shape
     assert random_feature_attention(empty, empty, empty, torch.randn(3, 4)).shape == empty.shape
+
+
+@pytest.mark.parametrize("norm", ["l2", "fro"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_does_not_make_sums_over_all_nodes_short(norm, dtype):
+    """float16 ends at 65,504, and the gradient of a mean over many nodes is nothing in it."""
+    inputs = [x.detach() for x in states(15_000, 1, 2, 8, torch.float32)]
+    upstream = torch.randn(15_000, 1, 2, 8)
+
+    def run(enabled):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        with torch.autocast("cpu", dtype=dtype, enabled=enabled):
+            out = prototype_attention(*leaves, norm=norm)
+        (out.float() * upstream).sum().backward()
+        return [out.detach().float(), *(leaf.grad for leaf in leaves)]
+
+    for found, exact in zip(run(True), run(False), strict=True):
+        assert (found - exact).norm() < 0.02 * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_an_inverse_norm_of_nothing_is_nothing_in_half_precision(dtype):
+    squares = torch.zeros(2, dtype=dtype, requires_grad=True)
+    out = inverse_norm(squares)
+    out.sum().backward()
+    assert not out.any() and not squares.grad.any()

@@ -6,7 +6,7 @@ import pytest
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.average import read_runs
-from graphzoo.runs.series import runs_of
+from graphzoo.runs.series import _same, runs_of
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,10 @@ def test_a_run_without_test_scores_is_in_no_row(tmp_path):
     (tmp_path / "seed-0" / "results.json").write_text(json.dumps({"metrics": {}}))
     with pytest.raises(UsageError, match="has no test scores.*\n.*limit_test_batches=0"):
         read_runs(tmp_path, runs_of("0", ""))
+
+
+def test_options_in_another_order_are_the_same_but_for_files():
+    """The last of two configuration files and an option wins."""
+    one = ["--config", "a.yaml", "--model.lr=0.1"]
+    assert not _same(one, ["--model.lr=0.1", "--config=a.yaml"]) and _same(one, list(one))
+    assert _same(["--model.lr=0.1", "--data.path=./a"], ["--data.path", "a", "--model.lr=0.1"])

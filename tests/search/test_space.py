@@ -138,11 +138,13 @@ def test_the_shipped_spaces_are_whole():
 
 
 def test_numbers_that_yaml_takes_for_words_are_numbers(tmp_path):
-    text = "space:\n  model.lr: [1e-3, 1e-2, 0.1]\n  model.weight_decay: {low: 1e-5, high: 1E-1, log: true}\n"
+    text = (
+        "space:\n  model.lr: [1e-3, 1.5e3, 0.1]\n  model.weight_decay: {low: 1e-5, high: 1.5e1, log: true}\n"
+    )
     space = read_space(write(tmp_path, text))
     assert space.choices == {
-        "model.lr": Choice((1e-3, 1e-2, 0.1)),
-        "model.weight_decay": Range(1e-5, 1e-1, log=True),
+        "model.lr": Choice((1e-3, 1.5e3, 0.1)),
+        "model.weight_decay": Range(1e-5, 15.0, log=True),
     }
 
 

@@ -69,5 +69,12 @@ def test_trials_of_searches_are_told_apart_and_their_seeds_averaged():
     groups = [group for group, _ in placed.values()]
     assert groups[0] == groups[1] and len(set(groups)) == 3
     assert len({name for _, name in placed.values()}) == 4
+    for number in ("0003", "0004"):  # a long name leaves room for what tells apart
+        arguments = Namespace(group=None, tags=None, job_type=None, name=None)
+        _place_wandb(arguments, Path("s" * 124, "trials", number, "seed-0", "run"), state, {})
+        assert arguments.group.endswith(f"-trial-{number}") and len(arguments.group) <= 128
+    arguments = Namespace(group=None, tags=None, job_type=None, name=None)
+    _place_wandb(arguments, Path("/seed-0/run"), state, {})
+    assert "trial" not in arguments.group
     group, name = placed["a/s/trials/0003/seed-1"]
     assert re.fullmatch(r"knowformer-umls-s-[0-9a-f]{4}-trial-0003", group) and name == f"{group}-seed-1"

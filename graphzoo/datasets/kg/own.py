@@ -85,7 +85,7 @@ def _warn_of_trained(graph: KnowledgeGraph, second: KnowledgeGraph) -> None:
         asked = len(second.split(split))
         if known := asked - len(new.split(split)):
             told = f"{known:,} of {asked:,} {split} triples are training triples of {graph.name}"
-            warn(f"{second.name}: {told}, so scores are optimistic")
+            warn(f"{second.name}: {told}: scores are optimistic if equal names mean the same")
 
 
 def split_triples(

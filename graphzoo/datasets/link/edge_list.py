@@ -99,7 +99,7 @@ def read_edge_list(path: Path) -> EdgeList:
     notices = list(ignored_columns(str(path), others)) if ends else []
     if others and not ends:
         notices.append(f"{path}: {len(others)} further column{'s' * (len(others) > 1)} ignored")
-    if doubtful:
+    if doubtful > 1:  # a single one is a header
         told = counted(doubtful, "line")
         notices.append(
             f"{path}: {told} of two columns at the top read as comments, by their '#' or '%'; if they are "

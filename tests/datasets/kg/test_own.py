@@ -250,4 +250,4 @@ def test_facts_of_a_second_graph_that_were_trained_on_are_told(write, tmp_path, 
     write("h/train.txt", TRAIN[1:]), write("h/test.txt", [TRAIN[0], TEST[0]])
     from_files([tmp_path / "g", tmp_path / "h"])
     said = [str(warning.message) for warning in recwarn]
-    assert any("h: 1 of 2 test triples are training triples of g, so scores" in each for each in said), said
+    assert any("h: 1 of 2 test triples are training triples of g: scores are" in each for each in said), said
