@@ -112,7 +112,7 @@ def test_tables_of_results_sort_filter_and_copy(seen):
         reproduce_parser().parse_args(shlex.split(command)[2:])
 
 
-@pytest.mark.parametrize("name", ["README.md", "Makefile", "mkdocs.yml", "docs/install.md"])
+@pytest.mark.parametrize("name", ["Makefile", "mkdocs.yml", "docs/install.md"])
 def test_who_is_told_to_open_files_is_told_what_search_needs(name):
     """Browsers give a page that was opened as a file no index to search."""
     text = (ROOT / name).read_text(encoding="utf-8")
