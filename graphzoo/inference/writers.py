@@ -154,9 +154,8 @@ def _quote(file: TextIO) -> None:
     """Write rows between tabs anew, with quotes where they are needed; the file is left at its end."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as quoted:
         file.seek(0)
-        rows = (
-            line.removesuffix("\n").split("\t") for line in file
-        )  # nothing in them holds a tab or a break
+        # no field of these rows holds a tab or a break
+        rows = (line.removesuffix("\n").split("\t") for line in file)
         csv.writer(quoted, delimiter="\t", lineterminator="\n").writerows(rows)
         quoted.seek(0)
         file.seek(0)

@@ -69,10 +69,8 @@ class EdgePattern:
         return SparseAdjacency.from_pattern(row, col, self._num_nodes, dtype=dtype)
 
     def _with_zeros(self, stays: Tensor, dtype: torch.dtype) -> SparseAdjacency:
-        degree = torch.zeros(
-            self._num_nodes, dtype=torch.promote_types(dtype, torch.float32), device=stays.device
-        )
-        scale = degree.index_add_(0, self._row, stays.to(degree.dtype)).rsqrt()
+        counted = stays.to(torch.promote_types(dtype, torch.float32))
+        scale = counted.new_zeros(self._num_nodes).index_add_(0, self._row, counted).rsqrt()
         values = (scale[self._row] * scale[self._col] * stays).to(dtype)
         rowptr = row_pointers(self._row, self._num_nodes)
         return SparseAdjacency(rowptr, self._col, values, (self._num_nodes, self._num_nodes))

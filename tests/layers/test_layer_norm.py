@@ -32,7 +32,7 @@ def test_gradients_of_many_rows_in_half_precision(weights):
     out.float().mul(upstream).sum().backward()
     for one, other in zip(found.parameters(), exact.parameters(), strict=True):
         error = (one.grad.float() - other.grad).norm() / other.grad.norm()
-        assert error < 0.03  # torch's: 0.3 and more
+        assert error < 0.03  # torch's own on a CPU: 0.2
 
 
 @pytest.mark.parametrize("norm", ["l2", "fro"])
