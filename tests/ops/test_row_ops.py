@@ -294,7 +294,7 @@ def test_sums_over_all_nodes_are_not_made_in_float16(monkeypatch, dtype, autocas
     taken, prototype_module = [], importlib.import_module("graphzoo.ops.prototype_layer")
     monkeypatch.setattr(prototype_module, "row_backend", lambda *_: "triton")
     monkeypatch.setattr(prototype_module.naive, "prototype_layer", lambda *_, **__: taken.append("naive"))
-    states, weight = torch.randn(3, 2, 8).to(dtype), torch.randn(16, 8).to(dtype)
+    states, weight = torch.randn(3, 2, 16).to(dtype), torch.randn(32, 16).to(dtype)
     with autocast_to(autocast):
         prototype_layer(states, states, None, (weight, weight[:, 0]), (), num_heads=2)
     assert taken == ["naive"]
