@@ -77,13 +77,13 @@ def check_range(
     """
     bounds = [("above", above), ("at least", at_least), ("below", below), ("at most", at_most)]
     given = [(word, bound) for word, bound in bounds if bound is not None]
-    told = " and ".join(f"{word} {bound:,}" if math.isfinite(bound) else "finite" for word, bound in given)
+    limits = " and ".join(f"{word} {bound:,}" if math.isfinite(bound) else "finite" for word, bound in given)
     for name, value in values.items():
         if value is None:
             continue
         if not isinstance(value, Real):  # a checkpoint may hold anything
             kind = type(value).__name__
-            raise UsageError(f"{name} must be a number, {told}, got {kind}: {str(value)[:_LONGEST_REASON]}")
+            raise UsageError(f"{name} must be a number, {limits}, got {kind}: {str(value)[:_LONGEST_REASON]}")
         inside = (
             (above is None or value > above)
             and (at_least is None or value >= at_least)
@@ -91,7 +91,7 @@ def check_range(
             and (at_most is None or value <= at_most)
         )
         if not inside:  # NaN is not either
-            raise UsageError(f"{name} must be {told}, got {value}")
+            raise UsageError(f"{name} must be {limits}, got {value}")
 
 
 def check_whole(

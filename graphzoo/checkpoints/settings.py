@@ -57,12 +57,12 @@ def other_settings(described: Mapping[str, Any], here: Mapping[str, Any], reason
     if there.get("class_path") != here["class_path"]:
         return f"It holds a {there.get('class_path')}, and this is a {here['class_path']}"
     before, now = (plain_form(side.get("init_args")) for side in (there, here))
-    told = [
+    differences = [
         f"{name} is {before[name]!r} there, {value!r} here"
         for name, value in now.items()
         if name in before and before[name] != value
     ]
-    return "Settings of the encoder: " + ", ".join(told) if told else ""
+    return "Settings of the encoder: " + ", ".join(differences) if differences else ""
 
 
 def check_settings(owner: str, settings: Mapping[str, Any]) -> None:

@@ -61,9 +61,9 @@ def clean_parser() -> Parser:
 
 def clean_main(argv: list[str]) -> int:
     """List the cached files, ask, and remove them; 1 when a file could not be removed."""
-    wanted = clean_parser().read(argv)
+    args = clean_parser().read(argv)
     root = cache_root()
-    files = _find(root, time.time() - _DAY * wanted.older_than)
+    files = _find(root, time.time() - _DAY * args.older_than)
     if not files:
         say(f"nothing to remove in {root}\n")
         return 0
@@ -72,7 +72,7 @@ def clean_main(argv: list[str]) -> int:
         about = f"{file.facts.st_size / 2**20:12,.1f} MiB  unused for {age:5,.1f} days  "
         say(f"{about}{file.path.relative_to(root)}\n")
     say(f"{_sum(files)} in {root}; what is needed is made again\n")
-    if not wanted.yes and not _agreed():
+    if not args.yes and not _agreed():
         return 0
     removed = []
     for file in files:

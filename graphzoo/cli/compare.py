@@ -142,25 +142,25 @@ def _kept(data: Any, out: Path | None) -> list[str]:
 
 def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     """The exit status of a comparison, and what it found as plain values."""
-    wanted, rest = compare_parser().read_some(argv)
+    args, rest = compare_parser().read_some(argv)
     if several_processes():
         raise UsageError("compare starts its runs itself: run it without torchrun or srun")
     refuse_options(rest, "compare", splits=False)
-    preset = find_data(wanted.data)
+    preset = find_data(args.data)
     with contextlib.ExitStack() as held:
-        comparison, told, facts = _open(wanted, preset, rest, held)
-        return _compare(wanted, comparison, told, facts, TASKS[preset.header["task"]])
+        comparison, description, facts = _open(args, preset, rest, held)
+        return _compare(args, comparison, description, facts, TASKS[preset.header["task"]])
 
 
 def _compare(
-    wanted: argparse.Namespace, comparison: Comparison, told: str, facts: list[Fact], task: TaskInfo
+    args: argparse.Namespace, comparison: Comparison, description: str, facts: list[Fact], task: TaskInfo
 ) -> tuple[int, dict[str, Any]]:
     """The trials, the winner's test, and what is said of them."""
     began = time.monotonic()
     say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
     chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
     tell(f"{len(comparison.models)} models, {chosen}\n")
-    budget = 60 * wanted.minutes
+    budget = 60 * args.minutes
     with progress("comparing", max(1.0, budget - comparison.seconds)) as passed:
         status = comparison.work(budget, partial(_announce, passed), passed)
     rows = comparison.rows()
@@ -170,11 +170,11 @@ def _compare(
         _show(comparison, rows)
         tell(f"No model could be evaluated; see the logs in {comparison.folder / 'runs'}\n")
         return 1, {}
-    status, tested = (0, {}) if wanted.no_test else _test(comparison, rows[0])
+    status, tested = (0, {}) if args.no_test else _test(comparison, rows[0])
     if status in (130, 143):
         return _stopped(status)
     _show(comparison, rows)
-    outcome = _finish(comparison, rows, told, facts, tested, task)
+    outcome = _finish(comparison, rows, description, facts, tested, task)
     tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
     if status:
         tell("The test failed. Run the same command to try it again, or add --no-test\n")
@@ -187,7 +187,7 @@ def _stopped(status: int) -> tuple[int, dict[str, Any]]:
 
 
 def _open(
-    wanted: argparse.Namespace, preset: Preset, rest: list[str], held: contextlib.ExitStack
+    args: argparse.Namespace, preset: Preset, rest: list[str], held: contextlib.ExitStack
 ) -> tuple[Comparison, str, list[Fact]]:
     """The comparison in its folder, whose lock is held, and what the graph's facts are and say."""
     from graphzoo.search.compare import Comparison, command_of
@@ -196,9 +196,9 @@ def _open(
     task = preset.header.get("task", "")
     row = TASKS.get(task)
     if row is None or not row.compared:
-        raise UsageError(f"{wanted.data} is no data to compare models on: its task is {task or 'unknown'}")
-    models = _models(wanted.models, row.compared, preset)
-    data = ["--data", wanted.data, *one_device(rest)]
+        raise UsageError(f"{args.data} is no data to compare models on: its task is {task or 'unknown'}")
+    models = _models(args.models, row.compared, preset)
+    data = ["--data", args.data, *one_device(rest)]
     # a model that is trained, whose configuration has the data's settings
     first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
     plan = make_plan("fit", ["--model", first, *data])
@@ -206,11 +206,11 @@ def _open(
     words = [*data, *protocol]
     settings = settings_of("fit", ["--model", plan.model, *words])
     datamodule = load_data(settings)
-    if not datamodule.num_tested and not wanted.no_test:
-        wanted.no_test = True
+    if not datamodule.num_tested and not args.no_test:
+        args.no_test = True
         tell("the data have nothing to test on, so no model is tested\n")
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
-    folder = wanted.out or RUNS / "compare" / name
+    folder = args.out or RUNS / "compare" / name
     lock = RunLock(folder, "--out")
     lock.take()
     held.callback(lock.release)
@@ -227,10 +227,10 @@ def _open(
         monitor = function_of(row.class_path).monitor_of(metric, datamodule.graph)  # type: ignore[attr-defined]
     comparison = Comparison(
         folder, words, models, monitor=monitor, mode=row.mode, num_valid=datamodule.num_valid,
-        in_process=wanted.in_process,
+        in_process=args.in_process,
     )  # fmt: skip
-    facts, told = function_of(row.facts)(datamodule)
-    return comparison, told, facts
+    facts, description = function_of(row.facts)(datamodule)
+    return comparison, description, facts
 
 
 def _protocol(model: str, data: list[str]) -> list[str]:
@@ -316,7 +316,7 @@ def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
 def _finish(
     comparison: Comparison,
     rows: list[Row],
-    told: str,
+    description: str,
     facts: list[Fact],
     tested: dict[str, float],
     task: TaskInfo,
@@ -336,7 +336,7 @@ def _finish(
     transformers = [each.name for each in list_presets("model") if each.header.get("family") == "transformer"]
     short = comparison.monitor.removeprefix("val/")
     scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
-    advice = sentence(scored, told, transformers, percent=short in PERCENT)
+    advice = sentence(scored, description, transformers, percent=short in PERCENT)
     if untried := [row.model for row in rows if not row.tried]:
         advice += f" Not tried, for want of time: {', '.join(untried)}."
     say(f"{advice}\n")

@@ -32,12 +32,12 @@ def dashboard_parser() -> Parser:
 
 def dashboard_main(argv: Sequence[str]) -> int:
     """Make the workspace."""
-    wanted = dashboard_parser().read(argv)
-    task, out = wanted.task, wanted.out
+    args = dashboard_parser().read(argv)
+    task, out = args.task, args.out
     if out is not None:
         refuse_existing(out, "--out")
-    entity = wanted.entity or ("" if out is not None else _entity())
-    made = workspace(wanted.project, entity, task=task, name=wanted.name)
+    entity = args.entity or ("" if out is not None else _entity())
+    made = workspace(args.project, entity, task=task, name=args.name)
     if out is not None:
         text = made._to_model().model_dump_json(by_alias=True, exclude_none=True)
         write_new_text(out, json.dumps(json.loads(text), indent=1) + "\n", "--out")

@@ -43,14 +43,14 @@ def doctor_parser() -> Parser:
 
 def doctor_main(argv: list[str]) -> int:
     """Print the report; 1 when a required package is missing or a check of `--gpu` failed."""
-    wanted = doctor_parser().read(argv)
-    if wanted.gpu:
+    args = doctor_parser().read(argv)
+    if args.gpu:
         from graphzoo.cli.doctor_gpu import check_gpus
 
         versions = {name: _version(name) for name in ("graphzoo", "torch", "triton", "lightning")}
-        return check_gpus(wanted.out or Path("doctor-gpu.json"), wanted.device, versions, quick=wanted.quick)
+        return check_gpus(args.out or Path("doctor-gpu.json"), args.device, versions, quick=args.quick)
     for name in ("device", "quick", "out"):
-        if getattr(wanted, name):
+        if getattr(args, name):
             raise UsageError(f"--{name} is for --gpu; add that, or leave --{name} out")
     missing = False
     _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")

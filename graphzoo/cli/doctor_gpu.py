@@ -91,8 +91,8 @@ def _run(name: str, place: torch.device, run: Callable[[], Check]) -> Check:
 
 def _show(check: Check) -> None:
     figures = {key: value for key, value in check.items() if key not in ("check", "device", "ok")}
-    told = "  ".join(f"{key} {value}" for key, value in figures.items() if value is not None)
-    say(f"{'ok' if check['ok'] else 'FAILED':7}{check['device']:8}{check['check']:48}{told}\n")
+    columns = "  ".join(f"{key} {value}" for key, value in figures.items() if value is not None)
+    say(f"{'ok' if check['ok'] else 'FAILED':7}{check['device']:8}{check['check']:48}{columns}\n")
 
 
 def _copy(place: torch.device, num_floats: int) -> Check:

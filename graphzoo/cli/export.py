@@ -41,25 +41,25 @@ def export_parser() -> Parser:
 def export_main(argv: list[str]) -> int:
     """Write the folder."""
     parser = export_parser()
-    wanted = parser.read(argv)
-    named = run_of("export", wanted)
-    if named is None or wanted.out is None:  # told together, as argparse cannot: it knows RUN in two forms
-        missing = [name for name, value in (("RUN", named), ("--out", wanted.out)) if value is None]
+    args = parser.read(argv)
+    named = run_of("export", args)
+    if named is None or args.out is None:  # told together, as argparse cannot: it knows RUN in two forms
+        missing = [name for name, value in (("RUN", named), ("--out", args.out)) if value is None]
         parser.refuse(f"the following arguments are required: {', '.join(missing)}")
     from graphzoo.inference.export import export_run
 
     run = locate("export", named)[0] if named in ("best", "last") else Path(named)
     folder = export_run(
         run,
-        wanted.out,
-        to=wanted.to,
-        licence=wanted.license,
-        reverse_weight=wanted.reverse_weight,
-        trust=wanted.trust,
+        args.out,
+        to=args.to,
+        licence=args.license,
+        reverse_weight=args.reverse_weight,
+        trust=args.trust,
     )
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    place = str(folder / PROGRAMS.get(wanted.to, ""))
-    use = _USE[wanted.to].format(place)
+    place = str(folder / PROGRAMS.get(args.to, ""))
+    use = _USE[args.to].format(place)
     tell(f"{folder}: {len(files)} files, {size / 2**20:.1f} MiB; {use}\n")
     return 0

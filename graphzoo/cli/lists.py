@@ -28,8 +28,8 @@ def list_parser() -> Parser:
 def list_main(argv: list[str]) -> int:
     """Print what can be named on the command line."""
     parser = list_parser()
-    wanted = parser.read(argv)
-    named = [_PLURALS.get(word, word) for word in wanted.kind]
+    args = parser.read(argv)
+    named = [_PLURALS.get(word, word) for word in args.kind]
     for kind in named:
         if kind not in KINDS:
             parser.refuse(
@@ -37,7 +37,7 @@ def list_main(argv: list[str]) -> int:
             )
     recipes = list_presets("recipe") if {*(named or _ORDER)} & {"model", "data", "recipe"} else []
     tables = {kind: _rows(kind, recipes) for kind in named or _ORDER}
-    if wanted.json:
+    if args.json:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0
     for kind, rows in tables.items():
@@ -88,12 +88,12 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
         value = -value if kind == "data" and metric in _ERRORS else value
         if kind == "model" and (paper is None or paper[0] != metric):
             continue
-        told = f"{data if kind == 'model' else model}: {text}"
+        entry = f"{data if kind == 'model' else model}: {text}"
         if paper is not None and paper[0] == metric:
-            told += f" (paper {paper[2].partition('=')[2]})"
+            entry += f" (paper {paper[2].partition('=')[2]})"
             value = -abs(value / paper[1] - 1) if kind == "model" else value
-        told += f"; {recipe.header['measured'].partition('; ')[2]}"
-        by_name.setdefault(model if kind == "model" else data, []).append((metric, value, told))
+        entry += f"; {recipe.header['measured'].partition('; ')[2]}"
+        by_name.setdefault(model if kind == "model" else data, []).append((metric, value, entry))
     best = {}
     for key, rows in by_name.items():
         metrics = [metric for metric, _, _ in rows]
@@ -112,13 +112,13 @@ def download_parser() -> Parser:
 
 def download_main(argv: list[str]) -> int:
     """Fetch data sets by name into the data root."""
-    wanted = download_parser().read(argv)
-    names = [find_preset("data", name).name for name in wanted.name]
+    args = download_parser().read(argv)
+    names = [find_preset("data", name).name for name in args.name]
     for own in (task.kind for task in TASKS.values()):
         if own in names:
             raise UsageError(f"data {own} means your own files: there is nothing to download")
     from graphzoo.datasets import download
 
     for name in names:
-        say(f"{name}: {download(name, root=wanted.root)}\n")
+        say(f"{name}: {download(name, root=args.root)}\n")
     return 0

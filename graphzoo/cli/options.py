@@ -54,14 +54,14 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("--") and name not in known:
                 self.refuse(f"unknown option {name}", suggestion(name, known))
-        arguments, rest = self.parse_known_args(words)
+        args, rest = self.parse_known_args(words)
         if rest:
             self.refuse(f"{self.command} takes no {rest[0]!r}")
-        return arguments
+        return args
 
     def read_some(self, argv: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
         """The same where other words are for `graphzoo fit`, and these words in their order."""
-        wanted, rest = self.parse_known_args(self._spelt(argv))
+        args, rest = self.parse_known_args(self._spelt(argv))
         for word in rest:
             name = word.partition("=")[0].rstrip("+")
             if name.startswith("--") and "." not in name and not is_known(name[2:]):
@@ -69,29 +69,29 @@ class Parser(argparse.ArgumentParser):
                 near = [*own, *(each for each in near_options(name[2:]) if not _problem(each, self.command))]
                 hint = f"Did you mean: {', '.join(dict.fromkeys(near))}?" if near else ""
                 self.refuse(f"unknown option {name}", hint)
-        return wanted, [*rest, "--debug"] if wanted.debug else rest
+        return args, [*rest, "--debug"] if args.debug else rest
 
-    def refuse(self, told: str, hint: str = "") -> NoReturn:
+    def refuse(self, message: str, hint: str = "") -> NoReturn:
         """Raise a `UsageError` with a hint, or with the way to the help."""
-        raise UsageError(f"{told}\n{hint or f'See {self.prog} --help'}")
+        raise UsageError(f"{message}\n{hint or f'See {self.prog} --help'}")
 
     def error(self, message: str) -> NoReturn:
         """Say what argparse found in the words of all our errors."""
         match = re.fullmatch(r"argument ([^:/]+)[^:]*: (.*)", message, re.DOTALL)
         if match is None:
             self.refuse(message)
-        name, told = match.groups()
-        if told == "expected one argument":
+        name, problem = match.groups()
+        if problem == "expected one argument":
             self.refuse(f"{name} needs a value")
-        if value := re.match(r"invalid choice: '?(.*?)'? \(choose", told, re.DOTALL):
+        if value := re.match(r"invalid choice: '?(.*?)'? \(choose", problem, re.DOTALL):
             choices = next(
                 [str(choice) for choice in action.choices]
                 for action in self.actions
                 if action.choices and name in (*action.option_strings, action.metavar, action.dest)
             )
-            told = f"{name} is one of {', '.join(choices)}, got {value[1]!r}"
-            self.refuse(told, suggestion(value[1], choices))
-        self.refuse(f"{name}: {told}" if told.startswith("expected") else f"{name} {told}")
+            problem = f"{name} is one of {', '.join(choices)}, got {value[1]!r}"
+            self.refuse(problem, suggestion(value[1], choices))
+        self.refuse(f"{name}: {problem}" if problem.startswith("expected") else f"{name} {problem}")
 
     def _spelt(self, argv: Iterable[str]) -> list[str]:
         """The words, options spelt as the help spells them."""
@@ -175,8 +175,8 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
     task = TASKS.get(presets[data].header.get("task", "")) if data in presets else None
     # of triples only one's own, whose preset is called as the task, may have several
     if task is not None and not task.has_splits and data != task.kind:
-        told = f"{data} has one split: leave --splits {splits} out"
-        raise UsageError(f"{told}; --seeds 0,1,2 makes several runs")
+        message = f"{data} has one split: leave --splits {splits} out"
+        raise UsageError(f"{message}; --seeds 0,1,2 makes several runs")
     last = max(whole_numbers(splits, "--splits"))
     count = _num_splits(settings_of(command, options).get("data") or {}) if last else None
     if count is not None and last >= count:
@@ -185,8 +185,8 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
         drawn = "choose a split that is drawn (--data.split, --data.protocol)"
         if task is not None and not task.has_splits:
             drawn = "give no valid and test files: then they are drawn"
-        told = f"{data} has {have}: there is no split {last} of --splits {splits}"
-        raise UsageError(f"{told}\nGive {remedy}, or {drawn}")
+        message = f"{data} has {have}: there is no split {last} of --splits {splits}"
+        raise UsageError(f"{message}\nGive {remedy}, or {drawn}")
 
 
 def _num_splits(section: Mapping[str, Any]) -> int | None:

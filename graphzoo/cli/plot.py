@@ -34,27 +34,27 @@ graphzoo plot RUN --fact "Virus" "causes" "Disease"        whom KnowFormer atten
 
 def plot_main(argv: Sequence[str]) -> int:
     """Write the page or the pictures; 1 where a damaged run was left out."""
-    arguments = plot_parser().read(argv)
-    if arguments.fact and arguments.no_model:
+    args = plot_parser().read(argv)
+    if args.fact and args.no_model:
         raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
-    if not (runs := [folder_of_run(word) for word in runs_of(arguments)]):
+    if not (runs := [folder_of_run(word) for word in runs_of(args)]):
         raise UsageError("plot needs a run: graphzoo plot RUN")
     from graphzoo.runs.record import find_records, group_records
 
     if missing := [path for path in runs if not path.exists()]:
         find_records(missing)  # tells which, and the nearest
-    target = _target(arguments)
+    target = _target(args)
     damaged: list[UsageError] = []
     groups = group_records(find_records(runs, damaged), damaged)
     from graphzoo.report.build import build_report
     from graphzoo.report.content import Options
 
-    facts = tuple((head, relation, tail) for head, relation, tail in arguments.fact or ())
-    options = Options(not arguments.no_model, facts, arguments.device)
+    facts = tuple((head, relation, tail) for head, relation, tail in args.fact or ())
+    options = Options(not args.no_model, facts, args.device)
     report = build_report(groups, options)
     try:
-        page = arguments.format == "html"
-        written = _write_page(report, target) if page else _write_files(report, target, arguments)
+        page = args.format == "html"
+        written = _write_page(report, target) if page else _write_files(report, target, args)
     except OSError as error:
         raise UsageError(
             f"cannot write {error.filename or target}: {error.strerror}\nChoose another --out"
@@ -83,25 +83,25 @@ def plot_parser() -> Parser:
     return parser
 
 
-def _target(arguments: argparse.Namespace) -> Path:
+def _target(args: argparse.Namespace) -> Path:
     """Where the report goes, refused at once if something is there or it cannot be made."""
-    if arguments.format is None:
-        ending = Path(arguments.out).suffix[1:].lower() if arguments.out else ""
+    if args.format is None:
+        ending = Path(args.out).suffix[1:].lower() if args.out else ""
         if ending in ("png", "svg"):
             raise UsageError(
-                f"--out {arguments.out}: several pictures go into a folder\n"
-                f"Write --format {ending} --out {Path(arguments.out).with_suffix('')}"
+                f"--out {args.out}: several pictures go into a folder\n"
+                f"Write --format {ending} --out {Path(args.out).with_suffix('')}"
             )
-        arguments.format = "html"
-    page = arguments.format == "html"
-    target = Path(arguments.out or ("report.html" if page else "pictures"))
+        args.format = "html"
+    page = args.format == "html"
+    target = Path(args.out or ("report.html" if page else "pictures"))
     if page and target.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--out {target}: a page ends in .html\nWrite --out {target}.html, or --format png")
     if page and target.is_dir():
         raise UsageError(f"--out {target} is a folder\nGive a file such as {target / 'report.html'}")
     if not page and target.exists() and not target.is_dir():
         raise UsageError(f"--out {target} is a file\nGive a folder: a file per picture is written into it")
-    if page and target.exists() and not arguments.overwrite:
+    if page and target.exists() and not args.overwrite:
         raise _there(target, "FILE for another name")
     wanted = target.parent if page else target
     folder = next(each for each in (wanted, *wanted.parents) if each.exists())
@@ -118,13 +118,13 @@ def _write_page(report: Report, target: Path) -> str:
     return f"{target} ({len(text.encode()) / 1000:,.0f} kB, {len(report.pictures)} pictures)"
 
 
-def _write_files(report: Report, target: Path, arguments: argparse.Namespace) -> str:
+def _write_files(report: Report, target: Path, args: argparse.Namespace) -> str:
     from graphzoo.report.page import save_pictures
 
-    paths = [target / f"{picture.name}.{arguments.format}" for picture in report.pictures]
-    if not arguments.overwrite and (there := [path for path in paths if path.exists()]):
+    paths = [target / f"{picture.name}.{args.format}" for picture in report.pictures]
+    if not args.overwrite and (there := [path for path in paths if path.exists()]):
         raise _there(there[0], "FOLDER for another place")
-    save_pictures(report, target, arguments.format)
+    save_pictures(report, target, args.format)
     return f"{len(paths)} pictures in {target}"
 
 

@@ -51,9 +51,9 @@ def predict_main(argv: Sequence[str]) -> int:
     name.
     """
     try:
-        arguments = _parse(argv)
-        with compiling_ahead(arguments.device) if arguments.model else nullcontext():
-            return _run(arguments)
+        args = _parse(argv)
+        with compiling_ahead(args.device) if args.model else nullcontext():
+            return _run(args)
     except BrokenPipeError:
         raise  # the reader of `graphzoo predict ... | head` has left, which is not a failure
     except (UsageError, OSError, MemoryError, RuntimeError, KeyboardInterrupt) as error:
@@ -73,8 +73,8 @@ def _answer(error: BaseException) -> int:
         return fail(str(error), 1)
     text = str(error).partition("\n")[0]
     if is_out_of_memory(error):
-        told = f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
-        return fail(told, 1)
+        message = f"out of memory ({text or 'no details'})\nGive a smaller --batch-size, or --device cpu"
+        return fail(message, 1)
     return fail(f"{type(error).__name__}: {visible(text)}", 1)
 
 
@@ -117,42 +117,42 @@ def predict_parser() -> Parser:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    arguments = predict_parser().read(argv)
-    run = run_of("predict", arguments)
-    if (run is None) == (arguments.model is None):
+    args = predict_parser().read(argv)
+    run = run_of("predict", args)
+    if (run is None) == (args.model is None):
         weights = f"--model NAME, weights that graphzoo brings along ({', '.join(WEIGHTS)})"
         raise UsageError(f"give either RUN, a trained model, or {weights}")
-    arguments.ckpt_path = run or arguments.model
-    arguments.data = _listed(arguments.data)
-    if arguments.score is not None:
+    args.ckpt_path = run or args.model
+    args.data = _listed(args.data)
+    if args.score is not None:
         for task in _TASKS.values():
-            if "score" in task.options and getattr(arguments, task.options[0]) is not None:
+            if "score" in task.options and getattr(args, task.options[0]) is not None:
                 raise UsageError(task.needed)
         for name in _RANKING:
-            if getattr(arguments, name) is not None:
+            if getattr(args, name) is not None:
                 other = "--score takes facts and pairs as they are"
                 raise UsageError(f"{_option(name)} belongs to --queries and --nodes; {other}")
-    if arguments.spreadsheet and not arguments.out.lower().endswith((".csv", ".tsv")):
-        raise UsageError(f"--spreadsheet is for --out FILE.csv or FILE.tsv, not {arguments.out}")
-    for path in (arguments.queries, arguments.score, arguments.candidates, arguments.nodes):
+    if args.spreadsheet and not args.out.lower().endswith((".csv", ".tsv")):
+        raise UsageError(f"--spreadsheet is for --out FILE.csv or FILE.tsv, not {args.out}")
+    for path in (args.queries, args.score, args.candidates, args.nodes):
         if path is not None and not path.exists():
             raise UsageError(f"{path}: no such file")
-    return arguments
+    return args
 
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _check_kind(arguments: argparse.Namespace, kind: str) -> None:
+def _check_kind(args: argparse.Namespace, kind: str) -> None:
     """Refuse options that belong to other kinds of run, and a run that needs a question without one."""
     own = _TASKS[kind]
     for name in (name for task in _TASKS.values() for name in task.options if name not in own.options):
-        if getattr(arguments, name) not in (None, False):
+        if getattr(args, name) not in (None, False):
             belongs = " or ".join(task.title for task in _TASKS.values() if name in task.options)
-            run = f"{arguments.ckpt_path} is one of {own.title}"
+            run = f"{args.ckpt_path} is one of {own.title}"
             raise UsageError(f"{_option(name)} is for runs of {belongs}; {run}")
-    if own.needed and all(getattr(arguments, name) is None for name in own.options[:2]):
+    if own.needed and all(getattr(args, name) is None for name in own.options[:2]):
         raise UsageError(own.needed)
 
 
@@ -184,39 +184,39 @@ def _listed(paths: list[str] | None) -> list[str] | None:
     return listed if are_names else paths
 
 
-def _inputs(arguments: argparse.Namespace) -> list[Path]:
+def _inputs(args: argparse.Namespace) -> list[Path]:
     """The files that are read, those of a folder of data among them."""
     from graphzoo.datasets.files.cache import OTHER_NAMES
 
-    given = (arguments.queries, arguments.score, arguments.nodes, arguments.candidates, arguments.ckpt_path)
-    paths = [Path(path) for path in (*given, *(arguments.data or ())) if path is not None]
-    folders = [Path(path) for path in arguments.data or () if Path(path).is_dir()]
+    given = (args.queries, args.score, args.nodes, args.candidates, args.ckpt_path)
+    paths = [Path(path) for path in (*given, *(args.data or ())) if path is not None]
+    folders = [Path(path) for path in args.data or () if Path(path).is_dir()]
     inside = [path for folder in folders for path in folder.iterdir()]
     names = {*_OF_DATA, *(name for others in OTHER_NAMES.values() for name in others)}
     return paths + [path for path in inside if path.name.partition(".")[0] in names]
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     from graphzoo.inference.writers import STANDARD_OUTPUT, check_output, write_tables
     from graphzoo.runs.checkpoints import locate
 
-    check_output(arguments.out, overwrite=arguments.overwrite, inputs=_inputs(arguments))
-    checkpoint, _ = locate("predict", arguments.ckpt_path)
+    check_output(args.out, overwrite=args.overwrite, inputs=_inputs(args))
+    checkpoint, _ = locate("predict", args.ckpt_path)
     kind = _kind_beside(checkpoint)
     if kind is not None:
-        _check_kind(arguments, kind)
+        _check_kind(args, kind)
 
     # Everything above answers at once; from here on torch is needed.
     from graphzoo.inference import load
 
-    model = load(checkpoint, arguments.data, device=arguments.device, trust=arguments.trust)
+    model = load(checkpoint, args.data, device=args.device, trust=args.trust)
     task = inference_task(model)
-    _check_kind(arguments, task.kind)
-    if arguments.reverse_weight is not None:
-        model.task.reverse_weight = arguments.reverse_weight
+    _check_kind(args, task.kind)
+    if args.reverse_weight is not None:
+        model.task.reverse_weight = args.reverse_weight
     answered, scored = task.tables
-    tables = function_of(answered if arguments.score is None else scored)(model, arguments)
-    count = write_tables(tables, arguments.out, spreadsheet=arguments.spreadsheet)
-    if arguments.out != STANDARD_OUTPUT:
-        tell(f"graphzoo predict: {count:,} rows in {arguments.out}\n")
+    tables = function_of(answered if args.score is None else scored)(model, args)
+    count = write_tables(tables, args.out, spreadsheet=args.spreadsheet)
+    if args.out != STANDARD_OUTPUT:
+        tell(f"graphzoo predict: {count:,} rows in {args.out}\n")
     return 0

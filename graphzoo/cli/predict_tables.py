@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from graphzoo.inference.explain import Direction
 
 
-def answer_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+def answer_tables(model: KGModel, args: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """Answers to `--queries`, with their explanations where `--explain` asks for them."""
     from graphzoo.datasets.kg.triples import triples_from_table
     from graphzoo.inference.queries import encode_queries, read_names, read_queries
 
-    options: dict[str, Any] = {"k": arguments.top_k or 10, "filter_known": arguments.known or "mark"}
-    if arguments.candidates is not None:
-        options["candidates"] = read_names(arguments.candidates, model.vocabularies[0])
-    queries = encode_queries(read_queries(arguments.queries), *model.vocabularies)
-    answers = model.answer(queries, batch_size=arguments.batch_size, **options)
-    if arguments.explain is None:
+    options: dict[str, Any] = {"k": args.top_k or 10, "filter_known": args.known or "mark"}
+    if args.candidates is not None:
+        options["candidates"] = read_names(args.candidates, model.vocabularies[0])
+    queries = encode_queries(read_queries(args.queries), *model.vocabularies)
+    answers = model.answer(queries, batch_size=args.batch_size, **options)
+    if args.explain is None:
         return answers
 
     def explanations(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
         facts = triples_from_table(table[["head", "relation", "tail"]])
-        return _explained(model, facts, arguments.explain, table["direction"].tolist())
+        return _explained(model, facts, args.explain, table["direction"].tolist())
 
     return (part for table in answers for part in explanations(table))
 
 
-def score_tables(model: KGModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+def score_tables(model: KGModel, args: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """A score and a rank for each triple of `--score`."""
     from graphzoo.inference.queries import encode_facts, read_facts
 
-    facts = read_facts(arguments.score, *model.vocabularies)
-    if arguments.explain is not None:
-        return _explained(model, facts, arguments.explain)
+    facts = read_facts(args.score, *model.vocabularies)
+    if args.explain is not None:
+        return _explained(model, facts, args.explain)
     triples = encode_facts(facts, *model.vocabularies)
-    return model.judge(triples, batch_size=arguments.batch_size)
+    return model.judge(triples, batch_size=args.batch_size)
 
 
 def _explained(
@@ -61,31 +61,29 @@ def _explained(
         yield explanation.to_table()
 
 
-def label_tables(model: NodeModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+def label_tables(model: NodeModel, args: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """A label for every node, or for those of `--nodes`."""
     from graphzoo.inference.queries import read_names
 
-    nodes = None if arguments.nodes is None else read_names(arguments.nodes, model.names)
-    return model.predict_batches(
-        nodes, probabilities=arguments.probabilities, embeddings=arguments.embeddings
-    )
+    nodes = None if args.nodes is None else read_names(args.nodes, model.names)
+    return model.predict_batches(nodes, probabilities=args.probabilities, embeddings=args.embeddings)
 
 
-def partner_tables(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+def partner_tables(model: LinkModel, args: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """The likeliest partners of `--nodes`."""
     from graphzoo.inference.queries import read_names
 
     return model.predict_batches(
-        nodes=read_names(arguments.nodes, model.names),
-        k=arguments.top_k or 10,
-        known=arguments.known or "drop",
-        candidates=None if arguments.candidates is None else read_names(arguments.candidates, model.names),
-        batch_size=arguments.batch_size,
+        nodes=read_names(args.nodes, model.names),
+        k=args.top_k or 10,
+        known=args.known or "drop",
+        candidates=None if args.candidates is None else read_names(args.candidates, model.names),
+        batch_size=args.batch_size,
     )
 
 
-def pair_tables(model: LinkModel, arguments: argparse.Namespace) -> Iterator[pd.DataFrame]:
+def pair_tables(model: LinkModel, args: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """A score for each pair of `--score`."""
     from graphzoo.inference.link_pairs import read_pairs
 
-    return model.score_batches(read_pairs(arguments.score), batch_size=arguments.batch_size)
+    return model.score_batches(read_pairs(args.score), batch_size=args.batch_size)

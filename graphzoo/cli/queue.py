@@ -146,10 +146,10 @@ def _entry(
     for word in words:
         if word in ("-h", "--help") or word.partition("=")[0] == "--all":
             raise UsageError(f"a row cannot use {word}\nLeave it out")
-    wanted, rest = parser.read_some(pair_first("reproduce", words))
-    wanted.in_process |= in_process
-    row = plan_row(wanted, [*rest, *options], runs)
-    return Entry(place, shlex.join(words), row, plain=not rest and not wanted.ablation)
+    args, rest = parser.read_some(pair_first("reproduce", words))
+    args.in_process |= in_process
+    row = plan_row(args, [*rest, *options], runs)
+    return Entry(place, shlex.join(words), row, plain=not rest and not args.ablation)
 
 
 def run_queue(entries: Sequence[Entry], run_row: Callable[[Row], int], runs: Path) -> int:
@@ -197,14 +197,14 @@ def _left(waiting: Sequence[Entry], entries: Sequence[Entry]) -> str:
     pace = _pace(entries)
     times = [entry.seconds_left(pace) for entry in waiting]
     known = [seconds for seconds in times if seconds is not None]
-    told = f"left: {counted(len(waiting), 'row')}, {counted(runs, 'run')}"
+    text = f"left: {counted(len(waiting), 'row')}, {counted(runs, 'run')}"
     if known:
-        told += f", probably {duration(sum(known))}"
+        text += f", probably {duration(sum(known))}"
     if unknown := len(times) - len(known):
-        told += f"{' and' if known else ','} {counted(unknown, 'row')} of unknown time"
+        text += f"{' and' if known else ','} {counted(unknown, 'row')} of unknown time"
     if times[0] is not None and len(times) > 1:
-        told += f"; this row {duration(times[0])}"
-    return told + "\n"
+        text += f"; this row {duration(times[0])}"
+    return text + "\n"
 
 
 def _pace(entries: Sequence[Entry]) -> float:

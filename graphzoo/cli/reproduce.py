@@ -62,8 +62,8 @@ def reproduce_main(argv: list[str]) -> int:
         raise UsageError("reproduce starts its processes itself: run it without torchrun or srun")
     if any(word.partition("=")[0] == "--all" for word in argv):
         return _reproduce_all(argv)
-    wanted, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
-    row = plan_row(wanted, rest)
+    args, rest = reproduce_parser().read_some(pair_first("reproduce", argv))
+    row = plan_row(args, rest)
     if row.title:
         row.check()
     status = _run_row(row)
@@ -74,14 +74,14 @@ def reproduce_main(argv: list[str]) -> int:
 
 def _reproduce_all(argv: list[str]) -> int:
     """The rows of a file, one after another."""
-    wanted, rest = reproduce_parser(pair=False).read_some(argv)
+    args, rest = reproduce_parser(pair=False).read_some(argv)
     if rest and not rest[0].startswith("-"):
         raise UsageError(f"--all FILE lists the rows: leave {rest[0]!r} out, or write it into the file")
     for option in ("seeds", "splits", "recipe", "ablation"):
-        if getattr(wanted, option):
-            raise UsageError(f"--{option} is for one row: write it into the line of {wanted.all}")
-    runs = wanted.out or RUNS
-    entries = read_queue(wanted.all, reproduce_parser(), rest, runs, in_process=wanted.in_process)
+        if getattr(args, option):
+            raise UsageError(f"--{option} is for one row: write it into the line of {args.all}")
+    runs = args.out or RUNS
+    entries = read_queue(args.all, reproduce_parser(), rest, runs, in_process=args.in_process)
     for entry in entries:
         entry.check()
     return run_queue(entries, _run_row, runs)

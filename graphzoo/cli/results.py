@@ -48,25 +48,25 @@ def results_parser() -> Parser:
 
 def results_main(argv: list[str]) -> int:
     """Print rows that `graphzoo reproduce` made, and means of single runs, beside the paper's figures."""
-    wanted = results_parser().read(argv)
-    commands, form = wanted.commands, wanted.format
+    args = results_parser().read(argv)
+    commands, form = args.commands, args.format
     damaged: list[UsageError] = []
-    rows = found = collect(wanted.path, commands=commands, damaged=damaged)
-    metric = f"test/{wanted.metric.removeprefix('test/')}" if wanted.metric else ""
-    for key, names in (("data", wanted.data), ("model", wanted.model)):
+    rows = found = collect(args.path, commands=commands, damaged=damaged)
+    metric = f"test/{args.metric.removeprefix('test/')}" if args.metric else ""
+    for key, names in (("data", args.data), ("model", args.model)):
         if names:
             rows = [row for row in rows if row[key] in re.split(r"\s*,\s*", names.strip())]
     if metric and rows and not any(metric in row["metrics"] for row in rows):
         known = list(dict.fromkeys(name.removeprefix("test/") for row in rows for name in row["metrics"]))
-        hint = suggestion(wanted.metric, known) or "There are: " + ", ".join(known)
-        raise UsageError(f"no result has the metric {wanted.metric!r}\n{hint}")
+        hint = suggestion(args.metric, known) or "There are: " + ", ".join(known)
+        raise UsageError(f"no result has the metric {args.metric!r}\n{hint}")
     rows = [row for row in rows if not metric or metric in row["metrics"]]
-    if wanted.published:
+    if args.published:
         rows = [row for row in rows if row["metrics"][metric or main_metric(row)].get("paper") is not None]
     if not found and damaged:
         raise damaged[0]
     if not rows:
-        for path in wanted.path:
+        for path in args.path:
             if (table := path / "compare.json").is_file():
                 again = "The same graphzoo compare command shows it again"
                 raise UsageError(f"{path} is a comparison, whose table is in {table}\n{again}")
@@ -110,8 +110,8 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     command = (row.get("command") or "") if commands else ""
     command = f"`{command}`" if command.startswith("graphzoo ") else command
     who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
-    told = [_verdict(row, figure), protocol or row.get("protocol") or "", row.get("differs") or ""]
-    return [*who, published, *told, command]
+    remarks = [_verdict(row, figure), protocol or row.get("protocol") or "", row.get("differs") or ""]
+    return [*who, published, *remarks, command]
 
 
 def _with_other_protocol(row: Mapping[str, Any]) -> list[str]:
@@ -184,10 +184,10 @@ def _to_csv(rows: Sequence[Mapping[str, Any]], only: str, commands: bool) -> str
                 continue
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
-            told = [_verdict(row, figure), visible(row["differs"]) if row.get("differs") else None]
-            told.append(split_protocol(metric)[1] or row.get("protocol"))
-            told += [visible(row.get("command") or "")] if commands else []
+            remarks = [_verdict(row, figure), visible(row["differs"]) if row.get("differs") else None]
+            remarks.append(split_protocol(metric)[1] or row.get("protocol"))
+            remarks += [visible(row.get("command") or "")] if commands else []
             # a terminal may be what reads it
             who = [visible(row[key]) if row.get(key) else None for key in WHO]
-            writer.writerow([*who, metric.removeprefix("test/"), *figures, *told])
+            writer.writerow([*who, metric.removeprefix("test/"), *figures, *remarks])
     return text.getvalue()

@@ -83,8 +83,8 @@ class Row:
             try:
                 settings_of(self.command, self.claim(variant)[1])
             except UsageError as error:
-                told = f"{self.title}, {variant.name!r}: {error}" if variant.name else str(error)
-                raise UsageError(told) from error
+                message = f"{self.title}, {variant.name!r}: {error}" if variant.name else str(error)
+                raise UsageError(message) from error
 
     @property
     def folders(self) -> list[Path]:
@@ -97,26 +97,26 @@ def _option_of(word: str) -> str:
     return word.removeprefix("--").partition("=")[0].replace(".init_args", "")
 
 
-def plan_row(wanted: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
+def plan_row(args: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
     """What a command line asks for. Nothing is written.
 
     A heuristic has nothing to fit and is tested, by default with one seed: it is deterministic. Of the words
     `reproduce_parser` has read some and left the `rest` for `graphzoo fit`; rows without a folder of their
     own go below `runs`.
     """
-    more = [*rest] if wanted.recipe is None else [*rest, "--recipe", wanted.recipe]
-    command = "test" if _is_heuristic(wanted.model) else "fit"
+    more = [*rest] if args.recipe is None else [*rest, "--recipe", args.recipe]
+    command = "test" if _is_heuristic(args.model) else "fit"
     # Splits differ more than seeds do, and published rows take one run of each.
-    seeds = wanted.seeds or ("0" if wanted.splits or command == "test" else "0,1,2")
-    refuse_options(more, "reproduce", splits=bool(wanted.splits))
-    runs_of(seeds, wanted.splits)
-    options = ["--model", wanted.model, "--data", wanted.data, *more]
+    seeds = args.seeds or ("0" if args.splits or command == "test" else "0,1,2")
+    refuse_options(more, "reproduce", splits=bool(args.splits))
+    runs_of(seeds, args.splits)
+    options = ["--model", args.model, "--data", args.data, *more]
     plan = make_plan(command, options)  # unknown names are told before any seed runs
-    title, variants = _read_ablation(wanted.ablation, plan) if wanted.ablation else ("", [Variant()])
-    base = wanted.out or _usual_folder(plan, wanted.ablation, runs)
+    title, variants = _read_ablation(args.ablation, plan) if args.ablation else ("", [Variant()])
+    base = args.out or _usual_folder(plan, args.ablation, runs)
     return Row(
-        plan, command, options, rest=more, seeds=seeds, splits=wanted.splits, variants=variants, title=title,
-        base=base, in_process=wanted.in_process,
+        plan, command, options, rest=more, seeds=seeds, splits=args.splits, variants=variants, title=title,
+        base=base, in_process=args.in_process,
     )  # fmt: skip
 
 

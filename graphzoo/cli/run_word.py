@@ -25,17 +25,17 @@ def add_run(parser: Parser, what: str, *, several: bool = False) -> None:
         add("--ckpt_path", metavar="RUN", help="the same as RUN")
 
 
-def run_of(command: str, arguments: argparse.Namespace) -> str | None:
+def run_of(command: str, args: argparse.Namespace) -> str | None:
     """The run that the words of a command name; None where they name none."""
-    given: list[str] = [word for word in (arguments.run, arguments.ckpt_path) if word is not None]
+    given: list[str] = [word for word in (args.run, args.ckpt_path) if word is not None]
     if len(given) > 1:
         raise _twice(command, *given)
     return given[0] if given else None
 
 
-def runs_of(arguments: argparse.Namespace) -> list[str]:
+def runs_of(args: argparse.Namespace) -> list[str]:
     """The runs that the words of a command name."""
-    return [*arguments.run, *arguments.ckpt_path]
+    return [*args.run, *args.ckpt_path]
 
 
 def run_as_option(command: str, words: Sequence[str]) -> list[str]:

@@ -83,23 +83,23 @@ def search_main(argv: list[str]) -> int:
     share one folder. The exit status is 0, 1 if no trial could be evaluated, or that of a run that was
     stopped.
     """
-    wanted, rest = search_parser().read_some(pair_first("search", argv))
+    args, rest = search_parser().read_some(pair_first("search", argv))
     if several_processes():
         raise UsageError("search runs one process a trial: start it several times with one --out instead")
-    refuse_options(rest, "search", splits=bool(wanted.splits))
-    runs = runs_of(wanted.seeds, wanted.splits)
-    words = ["--model", wanted.model, "--data", wanted.data, *rest]
+    refuse_options(rest, "search", splits=bool(args.splits))
+    runs = runs_of(args.seeds, args.splits)
+    words = ["--model", args.model, "--data", args.data, *rest]
     plan = make_plan("fit", words)
-    check_splits("fit", plan.data, wanted.splits, words)
-    space = _searched(_space(wanted.space, plan), rest)
-    if wanted.sweep:
-        return _write_sweep(wanted, plan, space, runs, rest)
+    check_splits("fit", plan.data, args.splits, words)
+    space = _searched(_space(args.space, plan), rest)
+    if args.sweep:
+        return _write_sweep(args, plan, space, runs, rest)
     typed = ["--model", plan.model, "--data", plan.data, *rest]
     record: dict[str, Any] = {
         "options": lasting_words(typed),
         "runs": [str(run) for run in runs],
-        "sampler": [wanted.sampler, wanted.sampler_seed],
-        "window": wanted.window,
+        "sampler": [args.sampler, args.sampler_seed],
+        "window": args.window,
         **space.describe(),
     }
     quiet = [] if _has_logger(rest) else ["--logger=csv"]
@@ -111,8 +111,8 @@ def search_main(argv: list[str]) -> int:
             "Is the space for another model? Leave --space out, or write one of your own"
         )
     record["data"] = _own_data(settings)
-    study, budget = _open_study(wanted, plan, space, record, typed, space.fitting(settings), len(runs))
-    status = _work(study, runs, options, budget, wanted.minutes, wanted.window)
+    study, budget = _open_study(args, plan, space, record, typed, space.fitting(settings), len(runs))
+    status = _work(study, runs, options, budget, args.minutes, args.window)
     if not study.complete:
         if not status:
             tell(f"No trial could be evaluated so far; see {study.folder / 'trials.csv'}\n")
@@ -151,7 +151,7 @@ def _searched(space: Space, rest: list[str]) -> Space:
 
 
 def _open_study(
-    wanted: argparse.Namespace,
+    args: argparse.Namespace,
     plan: Plan,
     space: Space,
     record: Mapping[str, Any],
@@ -162,10 +162,10 @@ def _open_study(
     """The study in its folder, begun or continued, and how many trials it is to have."""
     from graphzoo.search.study import TrialStudy, check_grid, gate_of
 
-    if wanted.sampler == "grid":
+    if args.sampler == "grid":
         check_grid(space)
     row = f"{plan.model}-{plan.data}" + (f"-{space.path.stem}" if space.path.stem != plan.model else "")
-    folder = wanted.out or RUNS / "search" / row
+    folder = args.out or RUNS / "search" / row
     if folder.is_dir() and is_anothers(folder):
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     folder.mkdir(parents=True, exist_ok=True)
@@ -176,30 +176,28 @@ def _open_study(
             folder,
             space,
             direction="maximize" if _mode(plan) == "max" else "minimize",
-            sampler=wanted.sampler,
-            seed=wanted.sampler_seed,
+            sampler=args.sampler,
+            seed=args.sampler_seed,
             num_runs=num_runs,
         )
         if orphans := study.take_back_orphans():
             tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
-        if wanted.sampler == "grid":
-            every = study.propose_all(wanted.trials)
-            if every > wanted.trials:
-                tell(f"the first {wanted.trials:,} of {every:,} combinations; --trials {every} tries all\n")
-            return study, min(wanted.trials, every)
+        if args.sampler == "grid":
+            every = study.propose_all(args.trials)
+            if every > args.trials:
+                tell(f"the first {args.trials:,} of {every:,} combinations; --trials {every} tries all\n")
+            return study, min(args.trials, every)
         if not study.trials:
             study.propose(today)
-    return study, int(wanted.trials)
+    return study, int(args.trials)
 
 
-def _write_sweep(
-    wanted: argparse.Namespace, plan: Plan, space: Space, runs: list[Run], rest: list[str]
-) -> int:
+def _write_sweep(args: argparse.Namespace, plan: Plan, space: Space, runs: list[Run], rest: list[str]) -> int:
     """The space as a file for `wandb sweep`, instead of a search."""
     from graphzoo.search.sweep import sweep_of, write_sweep
 
     for name in ("minutes", "window", "sampler_seed", "out"):
-        if getattr(wanted, name) != search_parser().get_default(name):
+        if getattr(args, name) != search_parser().get_default(name):
             raise UsageError(f"--{name} is for trials of this command; leave it out with --sweep")
     if len(runs) > 1:
         raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
@@ -207,9 +205,9 @@ def _write_sweep(
     names = ["--model", plan.model, "--data", plan.data]
     options = [*names, *words_of(space.options), *rest, *runs[0].options, "--no-test", *logged]
     name, mode = f"{plan.model}-{plan.data}", _mode(plan)
-    sweep = sweep_of(name, space, options, mode=mode, sampler=wanted.sampler, trials=wanted.trials)
-    write_sweep(wanted.sweep, sweep)
-    say(f"{wanted.sweep}: {len(space.choices)} options; begin with: wandb sweep {wanted.sweep}\n")
+    sweep = sweep_of(name, space, options, mode=mode, sampler=args.sampler, trials=args.trials)
+    write_sweep(args.sweep, sweep)
+    say(f"{args.sweep}: {len(space.choices)} options; begin with: wandb sweep {args.sweep}\n")
     return 0
 
 
@@ -329,9 +327,9 @@ def _report(
     text = _recipe(study, plan, rest, runs, monitor, record["window"], redrawn)
     write_text_atomically(recipe, text)
     seconds = round(sum(trial.user_attrs.get("seconds") or 0.0 for trial in study.trials), 1)
-    told = {"trial": best.number, "value": best.value, "values": best.user_attrs["values"]}
+    score = {"trial": best.number, "value": best.value, "values": best.user_attrs["values"]}
     counts = {"trials": len(ended), "complete": len(complete), "seconds": seconds}
-    described = {**record, "monitor": monitor, **counts, "best": {**told, "settings": best.params}}
+    described = {**record, "monitor": monitor, **counts, "best": {**score, "settings": best.params}}
     write_results(study.folder / "search.json", described)
     typed, left_out = _options_of(rest)
     options = {**study.space.options, **typed}

@@ -191,10 +191,10 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
             nodes = self.split.nodes(part)
             absent = present[~torch.isin(present, graph.y[nodes])] if nodes.numel() else present[:0]
             if absent.numel():
-                told = (graph.fingerprint, self.split.fingerprint, part)
-                if told in _told:
+                case = (graph.fingerprint, self.split.fingerprint, part)
+                if case in _told:
                     continue
-                _told.add(told)
+                _told.add(case)
                 more = f" ({absent.numel():,} such classes)" if absent.numel() > 1 else ""
                 warn(
                     f"{graph.name}: no {part} node of split {self.split.name!r} is of class "

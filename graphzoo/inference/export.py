@@ -212,8 +212,8 @@ def _describe_program(part: Path, name: str, to: str, described: Mapping[str, An
     files = {} if names is None else {"files": names.described}
     text = json.dumps({**description, **files, "example": example}, indent=1)
     (part / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
-    told = "" if names is None else "".join(f" `{file}`: {what}." for file, what in names.described.items())
-    return _PROGRAM_USE.format(example="\n".join(example), names=told)
+    note = "" if names is None else "".join(f" `{file}`: {what}." for file, what in names.described.items())
+    return _PROGRAM_USE.format(example="\n".join(example), names=note)
 
 
 def _copy_graph(source: Path, target: Path) -> Path | None:
@@ -352,11 +352,11 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
         untested = "This checkpoint was not tested."
         return "No metric is defined on its test split, say for want of a class." if results else untested
     epoch = results.get("checkpoint_epoch")
-    told = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
+    selected = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
     second = (results.get("split") or {}).get("validate_on") == "inference"
     if second and results.get("selection") == SELECTED[0]:
-        told += " of the second graph"
-    chosen = told + ("" if epoch is None else f", epoch {epoch + 1}")
+        selected += " of the second graph"
+    chosen = selected + ("" if epoch is None else f", epoch {epoch + 1}")
     rows = "\n".join(f"| {key} | {value:.4f} |" for key, value in metrics.items())
     tested = f"Test split, one run (seed {results.get('seed')})"
     where = f", evaluated {results['protocol']}" if results.get("protocol") else ""

@@ -63,10 +63,10 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
         sections.append(Section("Further settings", [Note(text)]))
     runs = len(records)
     title = groups[0].label if alone else common_title(groups)
-    told = [shown[0].learned, headline(groups[0])] if alone else []
+    sentences = [shown[0].learned, headline(groups[0])] if alone else []
     if runs > 1:
-        told.append(f"{runs} runs." if alone else f"{runs} runs of {len(groups)} settings.")
-    return Report(title, " ".join(filter(None, told)), sections)
+        sentences.append(f"{runs} runs." if alone else f"{runs} runs of {len(groups)} settings.")
+    return Report(title, " ".join(filter(None, sentences)), sections)
 
 
 class _Detailed(NamedTuple):

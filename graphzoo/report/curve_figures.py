@@ -76,13 +76,13 @@ def curve_blocks(groups: Sequence[Group], *, speed: bool = False) -> list[Block]
 
 
 def _tell_alone(title: str, lines: Sequence[_Lines], *, several: bool) -> str:
-    told = []
+    starts = []
     for line in lines:
         of = [line.label] if several else []
         of += [f"mean of {len(line.runs)} runs"] if len(line.runs) > 1 else []
         mean = fmean(run[0][1] for run in line.runs)
-        told.append(f"{mean:,.4g}" + (f" ({', '.join(of)})" if of else ""))
-    return f"{title}: {', '.join(told)}"
+        starts.append(f"{mean:,.4g}" + (f" ({', '.join(of)})" if of else ""))
+    return f"{title}: {', '.join(starts)}"
 
 
 def _curve_note(groups: Sequence[Group]) -> str:
@@ -127,9 +127,9 @@ def _main_metric(group: Group) -> str:
     """The metric by which the group's best checkpoint was chosen, or would have been; empty without any."""
     logged = {name for record in group.records for name in record.curves.values}
     for record in group.records:
-        for told in record.result.get("validation") or {}:
-            name = str(told).removeprefix("best val/")
-            if name not in (told, "loss") and f"val/{name}" in logged:
+        for monitored in record.result.get("validation") or {}:
+            name = str(monitored).removeprefix("best val/")
+            if name not in (monitored, "loss") and f"val/{name}" in logged:
                 return name
     return next((name for name in _MAIN_METRICS if f"val/{name}" in logged), "")
 
@@ -168,10 +168,10 @@ def _tested_at(record: Record) -> float | None:
     if record.best_epoch is None:
         return None
     end = record.best_epoch + 1.0
-    for told, best in (record.result.get("validation") or {}).items():
-        if not told.startswith("best ") or not isinstance(best, int | float):
+    for monitored, best in (record.result.get("validation") or {}).items():
+        if not monitored.startswith("best ") or not isinstance(best, int | float):
             continue
-        points = record.curves.values.get(told.removeprefix("best "), [])
+        points = record.curves.values.get(monitored.removeprefix("best "), [])
         inside = [(abs(y - best), x) for x, y in points if end - 1 < round(x, 6) <= end and not isnan(y)]
         if inside:
             return min(inside)[1]
@@ -264,12 +264,12 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
     pictures = []
     for metric, curves in metrics.items():
         name = metric.removeprefix("test/")
-        told = []
+        depths = []
         for family in curves:
             means = {depth: group.figures().get(metric) for depth, group in family.items()}
             at = [f"{depth}: {mean[0]:.4g}" for depth, mean in means.items() if mean]
             record = next(iter(family.values())).first
-            told.append(f"{record.model} on {record.data_name}, layers and {name}: {', '.join(at)}.")
+            depths.append(f"{record.model} on {record.data_name}, layers and {name}: {', '.join(at)}.")
         caption = "Settings that differ in nothing but the number of layers."
         if any(len(group.records) > 1 for family in curves for group in family.values()):
             caption += " Points are means over the runs of a depth, bars are one standard deviation."
@@ -277,7 +277,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
             Picture(
                 "depth" if len(metrics) == 1 else f"depth-{slug(name)}",
                 f"Test {_name(name)} over layers",
-                " ".join(told),
+                " ".join(depths),
                 partial(_draw_depth, curves, metric),
                 caption,
             )

@@ -198,13 +198,13 @@ def _draw_histogram(
 def _curve(table: Table, prefix: str) -> list[Picture]:
     data = table.data
     first, last = data.iloc[0], data.iloc[-1]
-    told = [
+    ends = [
         f"{name}: {float(first[name]):.3g} at {table.x} {first[table.x]:g}, "
         f"{float(last[name]):.3g} at {last[table.x]:g}."
         for name in table.y
     ]
     draw = partial(_draw_curve, data, table.x, table.y)
-    return [Picture(f"{prefix}-{slug(table.name)}", table.title, f"{table.title}. {' '.join(told)}", draw)]
+    return [Picture(f"{prefix}-{slug(table.name)}", table.title, f"{table.title}. {' '.join(ends)}", draw)]
 
 
 def _draw_curve(data: DataFrame, x: str, columns: Sequence[str]) -> Figure:

@@ -45,9 +45,9 @@ def _of_ranks(tables: Sequence[DataFrame]) -> str:
     side, *others = shares
     text = f"The right {side} is {_FIRST[k]} in {_of_100(shares[side])} of 100 queries"
     for other in others:
-        told, before = _of_100(shares[other]), _of_100(shares[side])
-        how = "as hard" if told == before else "harder" if shares[other] < shares[side] else "easier"
-        text += f"; {other}s are {how} ({told})"
+        share, before = _of_100(shares[other]), _of_100(shares[side])
+        how = "as hard" if share == before else "harder" if shares[other] < shares[side] else "easier"
+        text += f"; {other}s are {how} ({share})"
     return f"{text}."
 
 

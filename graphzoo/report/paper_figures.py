@@ -101,7 +101,7 @@ def _row(group: Group, name: str, label: str, tone: str) -> _Row:
 def _picture(
     short: str, panels: dict[str, list[_Row]], *, several: bool = True, alone: bool = False
 ) -> Picture:
-    told = []
+    texts = []
     scale = _scale(short)
     for data, rows in panels.items():
         for row in rows:
@@ -112,23 +112,23 @@ def _picture(
                 value, deviation = row.paper
                 paper = spread(short, value / scale, None if deviation is None else deviation / scale)
                 text += f"; the paper: {paper}"
-            told.append(f"{text}.")
+            texts.append(f"{text}.")
     what = "results" if alone else shown_name(short)
     title = f"Test {what} beside the paper's"
     better = "lower is better" if short in _LOWER_IS_BETTER else "higher is better"
     draw = partial(_draw, panels, f"{shown_name(short)}, {better}" if several else better, headings=several)
     name = "paper" if alone else f"paper-{slug(short)}"
-    return Picture(name, title, f"{title}. {' '.join(told)}", draw, _caption(panels))
+    return Picture(name, title, f"{title}. {' '.join(texts)}", draw, _caption(panels))
 
 
 def _caption(panels: dict[str, list[_Row]]) -> str:
     rows = [row for panel in panels.values() for row in panel]
-    told = []
+    sentences = []
     if any(row.deviation is not None for row in rows):
-        told.append("Bars are one standard deviation over the runs.")
+        sentences.append("Bars are one standard deviation over the runs.")
     if any(row.paper is None for row in rows):
-        told.append("Where no line is drawn, no figure is published.")
-    return " ".join(told)
+        sentences.append("Where no line is drawn, no figure is published.")
+    return " ".join(sentences)
 
 
 def _draw(panels: dict[str, list[_Row]], label: str, *, headings: bool) -> Figure:

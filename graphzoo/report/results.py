@@ -117,15 +117,15 @@ def _missing(groups: Sequence[Group]) -> str:
 
 def _note(groups: Sequence[Group], *, single: bool) -> str:
     """How the figures are to be read."""
-    told = _selections(groups)
+    sentences = _selections(groups)
     of_groups = {group.label: words for group in groups if (words := _protocol(group))}
     for label, words in of_groups.items():
-        told.append(f"Evaluated {words}." if len(groups) == 1 else f"{label}: evaluated {words}.")
+        sentences.append(f"Evaluated {words}." if len(groups) == 1 else f"{label}: evaluated {words}.")
     if groups and not single:
-        told.append("The deviation is that of a sample (n - 1).")
+        sentences.append("The deviation is that of a sample (n - 1).")
     if any(name in group.figures() for group in groups for name in group.published()):
-        told.append(f"{VERDICTS} Otherwise: met.")
-    return " ".join(told)
+        sentences.append(f"{VERDICTS} Otherwise: met.")
+    return " ".join(sentences)
 
 
 def _selections(groups: Sequence[Group]) -> list[str]:
@@ -136,12 +136,12 @@ def _selections(groups: Sequence[Group]) -> list[str]:
             if record.tested and (selection := selection_of(record.result)):
                 of = record.name if len(groups) == 1 else group.label
                 by_selection.setdefault(selection, []).append(of)
-    told = []
+    sentences = []
     for selection, names in by_selection.items():
         of = f" of {_listed(list(dict.fromkeys(names)))}" if len(by_selection) > 1 else ""
         words = selection if selection in SELECTED[1:] else f"checkpoint with the {selection}"
-        told.append(f"Test figures{of} are those of the {words}.")
-    return told
+        sentences.append(f"Test figures{of} are those of the {words}.")
+    return sentences
 
 
 def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False) -> TableBlock:
@@ -150,8 +150,8 @@ def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False)
     rows = []
     for name, (mean, deviation, count) in group.figures().items():
         paper = published.get(name)
-        told = (spread(name, *paper), group.compared(name)) if paper else ("", "")
-        rows.append([shown_name(name), spread(name, mean, deviation), str(count), *told])
+        comparison = (spread(name, *paper), group.compared(name)) if paper else ("", "")
+        rows.append([shown_name(name), spread(name, mean, deviation), str(count), *comparison])
     columns = ["metric", "result" if single else "mean ± std", "runs", "paper", "compared"]
     return _without_empty(caption, columns, rows, {1, 2, 3}, {"runs"} if single else set(), folded=folded)
 

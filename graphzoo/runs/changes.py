@@ -103,15 +103,15 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
     order = sorted(
         changed, key=lambda name: (not name.startswith("trainer.limit_"), "max_epochs" not in name)
     )
-    told = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
+    texts = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
     more = [f"and {len(order) - _MOST_NAMED} more"] if len(order) > _MOST_NAMED else []
-    return ", ".join([*told, *more])
+    return ", ".join([*texts, *more])
 
 
 def _change(name: str, value: Any, usual: Any) -> str:
     if name == "trainer.callbacks":
-        told = [" ".join(map(str, _words_of(entry))) for entry in value or []]
-        return ", ".join(told) or "no " + " ".join(map(str, _words_of(usual[0])))
+        texts = [" ".join(map(str, _words_of(entry))) for entry in value or []]
+        return ", ".join(texts) or "no " + " ".join(map(str, _words_of(usual[0])))
     words = " ".join(filter(None, [name, _short(value)]))
     return words if usual is None or not _short(usual) else f"{words} (recipe {_short(usual)})"
 

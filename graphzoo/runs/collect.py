@@ -161,9 +161,9 @@ def _tell_apart(entries: Sequence[_Entry]) -> None:
     for same in alike.values():
         if len(same) < 2:
             continue
-        told = tell_apart([entry.config for entry in same], [entry.folder for entry in same])
+        texts = tell_apart([entry.config for entry in same], [entry.folder for entry in same])
         made = [entry for entry in same if not entry.single]
-        for entry, text in zip(same, told, strict=True):
+        for entry, text in zip(same, texts, strict=True):
             if made == [entry] and text == entry.folder.name:
                 continue  # the others have a name, and that of a row's folder says nothing new
             entry.row["name"] = ", ".join(filter(None, [entry.row.get("name"), text])) or None
@@ -187,8 +187,8 @@ def all_seeds(row: Mapping[str, Any]) -> str:
     '0, 1; model.seed 7'
     """
     own = (row.get("own_seeds") or {}).items()
-    told = [ranges(row.get("seeds") or []), *(f"{name} {ranges(seeds)}" for name, seeds in own)]
-    return "; ".join(filter(None, told))
+    parts = [ranges(row.get("seeds") or []), *(f"{name} {ranges(seeds)}" for name, seeds in own)]
+    return "; ".join(filter(None, parts))
 
 
 def ranges(numbers: Sequence[int]) -> str:

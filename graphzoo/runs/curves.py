@@ -55,8 +55,8 @@ def read_rows(path: Path) -> list[Row]:
     try:
         text = read_regular_text(path, most=_MOST_BYTES, errors="replace")
     except OSError as error:
-        told = f"{path} cannot be read: {error.strerror}\nMove it away, or give another run"
-        raise UsageError(told) from error
+        message = f"{path} cannot be read: {error.strerror}\nMove it away, or give another run"
+        raise UsageError(message) from error
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(text.splitlines())

@@ -74,8 +74,8 @@ class RunLock:
                 remedy = f"Give another folder: {self._option} NEW"
                 if self._option == "--run_dir":
                     remedy += f"; a run is resumed there with --ckpt_path {self._shown}"
-                told = f"{self._shown / LOCK} cannot be written ({error.strerror})"
-                raise UsageError(f"{told}\n{remedy}") from error
+                message = f"{self._shown / LOCK} cannot be written ({error.strerror})"
+                raise UsageError(f"{message}\n{remedy}") from error
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
                     continue  # the one before took its file along; what was locked is not a lock

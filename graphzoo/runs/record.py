@@ -166,12 +166,14 @@ class Record:
         """In words what its settings do not say: other data it was trained on, a change on the way."""
         trained = self.result.get("trained_on") or {}
         there, here = trained.get("fingerprint"), self.result.get("data_fingerprint")
-        told = []
+        remarks = []
         if there and here and there != here:
             split, own = ((part.get("split") or {}).get("name") for part in (trained, self.result))
-            told = [f"trained on {trained.get('name')}" + (f" ({split})" if split and split != own else "")]
-        told += [f"float32 products {self.matmul_precision}"] if self.matmul_precision else []
-        return ", ".join([*told, f"resumed {self.resumed}"] if self.resumed else told)
+            remarks = [
+                f"trained on {trained.get('name')}" + (f" ({split})" if split and split != own else "")
+            ]
+        remarks += [f"float32 products {self.matmul_precision}"] if self.matmul_precision else []
+        return ", ".join([*remarks, f"resumed {self.resumed}"] if self.resumed else remarks)
 
     @property
     def hash(self) -> str:
@@ -246,8 +248,8 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
     if damaged and not records:
         raise damaged[0]
     if len(records) > _MOST_RUNS:
-        told = f"{len(records)} runs are more than one report can show ({_MOST_RUNS})"
-        raise UsageError(f"{told}\nName some of them")
+        message = f"{len(records)} runs are more than one report can show ({_MOST_RUNS})"
+        raise UsageError(f"{message}\nName some of them")
     return list(records.values())
 
 
@@ -334,8 +336,8 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
         row_file = record.path.absolute().parent / "row.json"
         is_row = (row_file.parent / "command.json").is_file()
         place = str(row_file.parent) if is_row else ""
-        told = () if place else (_graph(record), record.apart, _more_settings(record))
-        key = (place, record.model, record.data, record.recipe, record.hash, *told)
+        apart = () if place else (_graph(record), record.apart, _more_settings(record))
+        key = (place, record.model, record.data, record.recipe, record.hash, *apart)
         # a test of the last checkpoint is not one of the best
         selection = _UNTESTED if place or not record.tested else selection_of(record.result)
         group = by_key.setdefault(key, {}).setdefault(selection, Group([]))
@@ -369,9 +371,9 @@ def _once(records: Sequence[Record]) -> list[Record]:
     """
     newest_last = sorted((record for record in records if record.tested), key=_age)
     tested = {_who(record): record for record in newest_last}
-    told = {who for who, record in tested.items() if _has_curves(record)}
+    drawn = {who for who, record in tested.items() if _has_curves(record)}
     begun = sorted((record for record in records if not record.tested), key=_progress)
-    rest = {_who(record): record for record in begun if _who(record) not in told}
+    rest = {_who(record): record for record in begun if _who(record) not in drawn}
     return sorted([*tested.values(), *rest.values()], key=_who)
 
 
@@ -419,8 +421,8 @@ def _more_settings(record: Record) -> str:
     trainer = record.config.get("trainer")
     given = trainer.items() if isinstance(trainer, dict) else []
     # as text: a `val_check_interval` of 1.0 is an epoch, of 1 a batch
-    told = [(name, str(value)) for name, value in given if name in _MORE_TOLD and value is not None]
-    return str(sorted(set(told) - _USUAL))
+    settings = [(name, str(value)) for name, value in given if name in _MORE_TOLD and value is not None]
+    return str(sorted(set(settings) - _USUAL))
 
 
 def _tell_apart(groups: list[Group]) -> None:
@@ -429,8 +431,8 @@ def _tell_apart(groups: list[Group]) -> None:
         same = [group for group in groups if group.label == label]
         if len(same) < 2:
             continue
-        told = tell_apart([group.first.config for group in same], [group.first.path for group in same])
-        for group, text in zip(same, told, strict=True):
+        texts = tell_apart([group.first.config for group in same], [group.first.path for group in same])
+        for group, text in zip(same, texts, strict=True):
             group.label = f"{label}, {text}" if text else label
             if len(same) == len(groups):
                 group.short = text
@@ -460,16 +462,17 @@ def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
         and len({str(one.get(name)) for one in known}) > 1
     )
     # tables have a column of splits: their numbers are named only where they tell more
-    told = _texts(flat, [name for name in names if not name.endswith(".split_index")])
+    texts = _texts(flat, [name for name in names if not name.endswith(".split_index")])
     finer = _texts(flat, names)
-    told = [
-        fine if finer.count(fine) < told.count(text) else text for text, fine in zip(told, finer, strict=True)
+    texts = [
+        fine if finer.count(fine) < texts.count(text) else text
+        for text, fine in zip(texts, finer, strict=True)
     ]
     for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
-        if len(set(told)) == len(told):
+        if len(set(texts)) == len(texts):
             break
-        told = [
-            ", ".join(filter(None, [text, place])) if told.count(text) > 1 else text
-            for text, place in zip(told, places, strict=True)
+        texts = [
+            ", ".join(filter(None, [text, place])) if texts.count(text) > 1 else text
+            for text, place in zip(texts, places, strict=True)
         ]
-    return told
+    return texts

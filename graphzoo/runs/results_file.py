@@ -53,8 +53,8 @@ def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
         if not path.endswith(_WATCHING):
             arguments = described.get("init_args")
             items = sorted(arguments.items()) if isinstance(arguments, Mapping) else []
-            told = {name: value for name, value in items if value is not None}
-            kept.append({"class_path": path, "init_args": told})
+            settings = {name: value for name, value in items if value is not None}
+            kept.append({"class_path": path, "init_args": settings})
     return kept
 
 

@@ -79,14 +79,14 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
             if changed == ["files"]:
                 files = now["files"]
                 other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
-                told = f"with another content of {other}"
+                change = f"with another content of {other}"
             elif changed == ["data"]:
-                told = "of the data before they changed"
+                change = "of the data before they changed"
             else:
                 are_words = isinstance(old, list) and all(isinstance(one, str) for one in old)
-                told = f"with other {changed[0]}: {' '.join(old) if are_words else old}"
+                change = f"with other {changed[0]}: {' '.join(old) if are_words else old}"
                 remedy = "Give those again, or another folder"
-            raise UsageError(f"{folder} holds {what} {told}\n{remedy} with --out DIR")
+            raise UsageError(f"{folder} holds {what} {change}\n{remedy} with --out DIR")
     write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")
 
 

@@ -52,8 +52,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(column, justify="left" if column == "metric" else "right")
     for row in rows:
         of_paper = [name for name, figure in row["metrics"].items() if figure["paper"] is not None]
-        told = telling(row["metrics"], row.get("negatives"), keep=of_paper)
-        for metric in [main_metric(row)] if named else told:
+        shown_metrics = telling(row["metrics"], row.get("negatives"), keep=of_paper)
+        for metric in [main_metric(row)] if named else shown_metrics:
             figure = row["metrics"][metric]
             (name, protocol), published, difference = split_protocol(metric), figure["paper"], ""
             if published is not None:
@@ -64,8 +64,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             cells = [shown, spread(name, figure["mean"], figure["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     console().print(table)
-    for told in dict.fromkeys(row["protocol"] for row in rows if row.get("protocol")):
-        console().print(cell(f"evaluated {told}"))
+    for shown_metrics in dict.fromkeys(row["protocol"] for row in rows if row.get("protocol")):
+        console().print(cell(f"evaluated {shown_metrics}"))
     compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
     if not named and rows[0].get("differs"):
         console().print(cell(f"differs from the {'paper' if compared else 'recipe'}: {rows[0]['differs']}"))

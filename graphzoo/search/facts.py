@@ -49,11 +49,11 @@ def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:
         return facts, ""
     same = float((ends[0] == ends[1]).double().mean())
     facts.append(("edges inside a class", f"{100 * same:.0f} % ({100 * by_chance:.0f} % by chance)"))
-    told = f"{100 * same:.0f} % of the edges join nodes of one class ({100 * by_chance:.0f} % by chance)"
+    text = f"{100 * same:.0f} % of the edges join nodes of one class ({100 * by_chance:.0f} % by chance)"
     if same < 0.6 * by_chance:
-        return facts, f"{told}: neighbours mostly differ, which says something as well"
+        return facts, f"{text}: neighbours mostly differ, which says something as well"
     informative = same > by_chance + 0.2 * (1 - by_chance)
-    return facts, f"{told}: neighbours' labels say {'much' if informative else 'little'}"
+    return facts, f"{text}: neighbours' labels say {'much' if informative else 'little'}"
 
 
 def of_links(datamodule: Any) -> tuple[list[Fact], str]:
@@ -71,8 +71,8 @@ def of_links(datamodule: Any) -> tuple[list[Fact], str]:
         return facts, ""
     shared = sum(bool(neighbours.get(u, set()) & neighbours.get(v, set())) for u, v in asked) / len(asked)
     facts.append(("validation links with a common neighbour", f"{100 * shared:.0f} %"))
-    told = f"{100 * shared:.0f} % of the links join nodes with a common neighbour: counting them says "
-    return facts, told + ("little" if shared < 0.3 else "much")
+    text = f"{100 * shared:.0f} % of the links join nodes with a common neighbour: counting them says "
+    return facts, text + ("little" if shared < 0.3 else "much")
 
 
 def of_triples(datamodule: Any) -> tuple[list[Fact], str]:
@@ -94,13 +94,13 @@ def of_triples(datamodule: Any) -> tuple[list[Fact], str]:
 
 
 def sentence(
-    rows: Sequence[dict[str, Any]], told: str, transformers: Sequence[str], *, percent: bool = False
+    rows: Sequence[dict[str, Any]], description: str, transformers: Sequence[str], *, percent: bool = False
 ) -> str:
     """Advice in words: who leads, by how much, whether that is more than chance, and why.
 
     Of the models with a score, the best first, `rows` say `model`, `score`, `margin` (one standard deviation,
     or error, of the score), `seconds`, and `is_cut` where its time was over before it was trained. What the
-    facts say of the graph was `told`.
+    graph is like is in `description`.
     """
 
     def shown(difference: float) -> str:
@@ -123,8 +123,8 @@ def sentence(
             fast = min([first, *tied], key=lambda row: row["seconds"])
             if fast is not first:
                 said.append(f"{fast['model']} is the fastest of them ({fast['seconds']:.0f} s).")
-    if told:
-        said.append(told[0].upper() + told[1:] + ".")
+    if description:
+        said.append(description[0].upper() + description[1:] + ".")
     best = next((row for row in rows if row["model"].partition(",")[0] in transformers), None)
     if best is not None and best is not first:
         behind = abs(first["score"] - best["score"])

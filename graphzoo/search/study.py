@@ -161,11 +161,11 @@ class TrialStudy:
         rows = []
         for trial in self.trials:
             extra = trial.user_attrs
-            told = {name: extra.get(name) for name in ("seconds", "note")}
-            told["value"] = trial.value if trial.value is not None else extra.get("mean")
-            told["values"] = " ".join(format(v, ".6g") for v in extra.get("values", []))
+            outcome = {name: extra.get(name) for name in ("seconds", "note")}
+            outcome["value"] = trial.value if trial.value is not None else extra.get("mean")
+            outcome["values"] = " ".join(format(v, ".6g") for v in extra.get("values", []))
             parameters = {name: trial.params.get(name) for name in self.space.choices}
-            rows.append({"trial": trial.number, "state": trial.state.name.lower(), **told, **parameters})
+            rows.append({"trial": trial.number, "state": trial.state.name.lower(), **outcome, **parameters})
         write_rows(self.folder / "trials.csv", rows, columns)
 
     def _lock(self, number: int) -> str:

@@ -61,8 +61,8 @@ def open_regular(
         blocks = getattr(facts, "st_blocks", None)
         # packed and network file systems count blocks in ways of their own: only gross holes are refused
         if not holes and blocks is not None and facts.st_size > MOST_TEXT + 1024 * 512 * blocks:
-            told = f"almost all of its {facts.st_size:,} bytes are holes"
-            raise OSError(errno.EINVAL, told, os.fspath(path))
+            reason = f"almost all of its {facts.st_size:,} bytes are holes"
+            raise OSError(errno.EINVAL, reason, os.fspath(path))
         return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

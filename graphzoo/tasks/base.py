@@ -167,10 +167,10 @@ class Task(LightningModule):
         encoder = self._factory(spec)
         if not isinstance(encoder, self.accepts):
             kinds = " or ".join(kind.__name__ for kind in self.accepts)
-            told = f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is not one"
+            message = f"{type(self).__name__} needs a {kinds}; {type(encoder).__name__} is not one"
             row = task_of(self)
             raise UsageError(
-                f"{told}\nModels with one: {', '.join(models_with(row.accepts))}" if row else told
+                f"{message}\nModels with one: {', '.join(models_with(row.accepts))}" if row else message
             )
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
@@ -219,9 +219,9 @@ class Task(LightningModule):
     def _refuse_callbacks(self) -> None:
         """Refuse callbacks of Lightning that would do something else than they say."""
         for callback in getattr(self._trainer, "callbacks", ()):
-            told = next((text for kind, text in _UNFIT.items() if isinstance(callback, kind)), "")
-            if told:
-                raise UsageError(f"{type(callback).__name__} {told}")
+            reason = next((text for kind, text in _UNFIT.items() if isinstance(callback, kind)), "")
+            if reason:
+                raise UsageError(f"{type(callback).__name__} {reason}")
 
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there.
@@ -257,9 +257,9 @@ class Task(LightningModule):
             check_loaded_weights(self, saved, name)
         except MisfitError as error:
             here = {} if self.encoder is None else self.encoder.describe()["encoder"]
-            if here and (told := other_settings(described, here, error.reason)):
+            if here and (differences := other_settings(described, here, error.reason)):
                 raise UsageError(
-                    f"{name} does not fit: {error.reason}\n{told}\n"
+                    f"{name} does not fit: {error.reason}\n{differences}\n"
                     "Give those of the weights; the command takes them where --model is left out"
                 ) from error
             raise
@@ -434,13 +434,17 @@ class Task(LightningModule):
     def on_fit_start(self) -> None:
         """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this.
 
-        Where none is resumed, loaded weights are held to the data that they were trained on, like exported.
+        Where none is resumed, weights of a checkpoint or of an earlier fit are held to the data that they were
+        trained on, like exported ones.
         """
         resumed = self.__dict__.pop("_resumed", None)
-        if resumed is None and self._loaded_data and self._begun is None:
+        here = self.describe_data(self._datamodule())
+        if resumed is None and self._loaded_data:
             self.check_start(self._loaded_data, "the model")
-            if (data := self._loaded_data.get("data")) and data not in self._earlier:
+            data = self._loaded_data.get("data")
+            if data and data != here.get("data") and data not in self._earlier:
                 self._earlier = [*self._earlier, data]
+        self._loaded_data = here
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
         transform = getattr(self._datamodule(), "transform", None)

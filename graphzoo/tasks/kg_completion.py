@@ -693,7 +693,7 @@ class KGCompletion(Task):
             drawn = [name.rpartition(" seed ")[0] for name in (there["name"], here["name"])]
             is_drawn = drawn[0] == drawn[1] != ""
             raise UsageError(
-                f"the checkpoint was trained on another split of these triples ({there['name']}, here "
+                f"the model was trained on another split of these triples ({there['name']}, here "
                 f"{here['name']}): those that are tested may be among its training triples\nGive "
                 + (f"--data.split_index {there['index']}" if is_drawn else "the files that it was trained on")
             )

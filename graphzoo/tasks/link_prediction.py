@@ -527,7 +527,7 @@ class LinkPrediction(Task):
             elif index or not protocol:  # of these files none is that split
                 remedy = "the files that it was trained on"
             raise UsageError(
-                f"the checkpoint was trained on split {split['name']} {split['index']} of these links; those "
+                f"the model was trained on split {split['name']} {split['index']} of these links; those "
                 f"of another split may be among its training links\nGive {remedy}"
             )
         if here["fingerprint"] != split["fingerprint"]:

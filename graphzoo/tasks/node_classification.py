@@ -355,7 +355,7 @@ class NodeClassification(Task):
             self.warn_of_drawn(datamodule)
         elif split["fingerprint"] != there["fingerprint"]:
             raise UsageError(
-                f"the checkpoint was trained on split {there['name']} {there['index']}; nodes of "
+                f"the model was trained on split {there['name']} {there['index']}; nodes of "
                 f"{split['name']} {split['index']} may be among its training nodes\n"
                 f"Give --data.split {there['name']} --data.split_index {there['index']}"
             )

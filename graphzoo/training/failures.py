@@ -43,8 +43,8 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
     if isinstance(error, OSError) and error.filename is None and refuses_output():
         return f"{of_system(error)[0]}\n{how_to_resume(state)}", 1
     if isinstance(error, OSError) and error.errno in _NO_ROOM and state.began:
-        told = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
-        return f"{told}\nMake room. {how_to_resume(state)}", 1
+        message = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
+        return f"{message}\nMake room. {how_to_resume(state)}", 1
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when the evaluation begins.
         return text, 1 if state.began and state.plan.command == "fit" else 2
@@ -56,8 +56,8 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
     if state.began:
         return f"{type(error).__name__}: {text}{more}", 1
     if isinstance(error, OSError) and error.filename is not None:
-        told, status = of_system(error)
-        return told + more, status
+        message, status = of_system(error)
+        return message + more, status
     if isinstance(error, OmegaConfBaseException):
         line = text.splitlines()[0]
         return f"{line}\nCheck the ${{...}} in the configuration files and options", 2

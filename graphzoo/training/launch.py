@@ -78,10 +78,10 @@ def run_for_caller(plan: Plan) -> RunState:
         try:
             _carry_out(state)
         except (SIGTERMException, SystemExit, Interrupted, KeyboardInterrupt) as stopped:
-            told = how_to_resume(state)
+            hint = how_to_resume(state)
             if isinstance(stopped, SIGTERMException) or getattr(stopped, "signum", 0) == signal.SIGTERM:
                 signum = signal.SIGTERM
-            interrupt = KeyboardInterrupt(f"stopped. {told}")
+            interrupt = KeyboardInterrupt(f"stopped. {hint}")
             interrupt.__cause__ = stopped
         except Exception as error:
             raise _for_caller(innermost(error), state) from error

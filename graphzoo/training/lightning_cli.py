@@ -334,8 +334,8 @@ class GraphzooCLI(LightningCLI):
         before, known = self.state.resumed, self._header_text()
         if "other data" in before:
             return
-        told = f"on other data after epoch {resume.finished_epochs(self.checkpoint or {})}"
-        self.state.resumed = f"{before}, {told}" if before else told
+        change = f"on other data after epoch {resume.finished_epochs(self.checkpoint or {})}"
+        self.state.resumed = f"{before}, {change}" if before else change
         self._config_text = self._header_text() + self._config_text.removeprefix(known)
 
     def _header_text(self) -> str:

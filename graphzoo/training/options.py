@@ -114,8 +114,10 @@ def check_options(command: str, rest: list[str]) -> None:
         if re.match(r"-[a-zA-Z]", token) and (short in known or not re.match("-(c|h$|inf|nan)", token)):
             whole = [short] if short in known else [o for o in OPTIONS if o.startswith(token[1])]
             meant = ", ".join(f"--{option}" for option in whole)
-            told = f"unknown option {token}; options begin with two dashes" + (f": {meant}" if meant else "")
-            raise UsageError(f"{told}\n{_help(command)}")
+            message = f"unknown option {token}; options begin with two dashes" + (
+                f": {meant}" if meant else ""
+            )
+            raise UsageError(f"{message}\n{_help(command)}")
         name, equals, value = token[2:].partition("=")
         name = name.rstrip("+")
         if not token.startswith("--") or name in known or name == "verbose":

@@ -232,7 +232,7 @@ def _left_over(words: list[str], command_line: list[str]) -> str:
     """What to write where words are not options: they follow an option that has its value already."""
     if words[0].startswith("-"):
         return ""
-    told = f"{words[0]!r} is left over: an option takes one value"
+    message = f"{words[0]!r} is left over: an option takes one value"
 
     def complete(word: str) -> bool:
         return not word.startswith("-") or bool(_NUMBER.fullmatch(word)) or "=" in word
@@ -242,10 +242,10 @@ def _left_over(words: list[str], command_line: list[str]) -> str:
     before = (word for word in reversed(command_line[:place]) if word.startswith("-"))
     option = next(before, "").partition("=")[0]
     if option in ("--config", "-c"):
-        return f"{told}\nSeveral files need an option each: {option} FILE {option} FILE"
+        return f"{message}\nSeveral files need an option each: {option} FILE {option} FILE"
     if option in ("--data.path", "--data.init_args.path"):
-        return f'{told}\nSeveral files are a list: {option} "[FILE,FILE]"'
-    return told
+        return f'{message}\nSeveral files are a list: {option} "[FILE,FILE]"'
+    return message
 
 
 def _joined_colon(command_line: list[str]) -> str:
@@ -281,11 +281,11 @@ def _find_option(key: str, command_line: list[str]) -> str:
     return ""
 
 
-def _find_setting(key: str, command_line: list[str], told: str = "") -> tuple[str, str, str]:
+def _find_setting(key: str, command_line: list[str], message: str = "") -> tuple[str, str, str]:
     """Where a key was set, its name and its value: as typed, or the last in a file.
 
-    What counts has the value that the parser has `told`; a preset may set the same key to another one. The
-    place is empty for an option, and for what is found nowhere, which is called as the parser does.
+    What counts has the value that the parser names in `message`; a preset may set the same key to another
+    one. The place is empty for an option, and for what is found nowhere, which is called as the parser does.
     """
     wanted = key.replace(".init_args", "")
     ends = (f".{wanted}", f".{wanted}.class_path")
@@ -293,27 +293,27 @@ def _find_setting(key: str, command_line: list[str], told: str = "") -> tuple[st
     dotted = ((word, word.replace("--", ".", 1).replace(".init_args", "")) for word in reversed(command_line))
     options = [typed, *(word.partition("=")[0] for word, name in dotted if _is_called(name, ends))]
     for option in filter(None, options):
-        if _is_told(value := value_of(option, command_line), told):
+        if _is_meant(value := value_of(option, command_line), message):
             return "", option, value
     for file in reversed(config_files(command_line)):
         with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
             for name, value in _every_setting(read_settings(Path(file))):
-                if _is_called(name, ends) and _is_told(str(value), told):
+                if _is_called(name, ends) and _is_meant(str(value), message):
                     return f"{file}: ", name.lstrip("."), str(value)
-    return ("", typed, value_of(typed, command_line)) if typed else ("", key, "".join(_values(told)[-1:]))
+    return ("", typed, value_of(typed, command_line)) if typed else ("", key, "".join(_values(message)[-1:]))
 
 
-def _values(told: str) -> list[str]:
-    return re.findall(r"(?:Got|Given) value: (.+)$", told, re.MULTILINE)
+def _values(message: str) -> list[str]:
+    return re.findall(r"(?:Got|Given) value: (.+)$", message, re.MULTILINE)
 
 
 def _is_called(name: str, ends: tuple[str, ...]) -> bool:
     return name.partition("=")[0].rstrip("+").endswith(ends)
 
 
-def _is_told(value: str, told: str) -> bool:
+def _is_meant(value: str, message: str) -> bool:
     """Whether the parser speaks of this value, alone or as the class of something."""
-    return not told or value in _values(told) or f"class_path='{value}'" in told
+    return not message or value in _values(message) or f"class_path='{value}'" in message
 
 
 def _every_setting(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:

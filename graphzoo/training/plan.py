@@ -176,8 +176,8 @@ def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]
     if command != "fit":
         for flag in sorted(flags):
             if FLAGS[flag].startswith("fit: "):
-                told = f"--{flag.replace('_', '-')} is for fit, {command} trains nothing"
-                raise UsageError(f"{told}\nLeave it out: graphzoo {command}")
+                message = f"--{flag.replace('_', '-')} is for fit, {command} trains nothing"
+                raise UsageError(f"{message}\nLeave it out: graphzoo {command}")
     return Plan(
         command,
         (),
@@ -289,11 +289,14 @@ def _check_complete(
                 f"{plan.checkpoint} lies in no run directory, so it does not say which data to use\n"
                 f"Add --data NAME ({names}, ...) or give the run directory itself"
             )
-        told, remedy = "needs a data set: add --data NAME", f"There are: {names}, ... (`graphzoo list data`)"
+        reason, remedy = (
+            "needs a data set: add --data NAME",
+            f"There are: {names}, ... (`graphzoo list data`)",
+        )
         if plan.names("data.path"):
-            told = "does not know what --data.path holds"
+            reason = "does not know what --data.path holds"
             remedy = "Add --data kg (triples), --data links or --data nodes"
-        raise UsageError(f"{plan.command} {told}\n{remedy}")
+        raise UsageError(f"{plan.command} {reason}\n{remedy}")
     if isinstance(data, str) and (encoder := _encoder_of(model)):
         kind, path = encoder
         tasks = [row.class_path for row in TASKS.values() if kind in ("", *row.accepts) and row.inference]

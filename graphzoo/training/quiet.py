@@ -41,8 +41,10 @@ def quiet(*, with_limits: bool = True) -> Iterator[None]:
     """
 
     def tells(record: logging.LogRecord) -> bool:
-        told = record.getMessage()
-        return not _ADVERTISEMENT.search(told) and (with_limits or not told.startswith("Time limit reached"))
+        message = record.getMessage()
+        return not _ADVERTISEMENT.search(message) and (
+            with_limits or not message.startswith("Time limit reached")
+        )
 
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     seeds = logging.getLogger(_SEEDS)

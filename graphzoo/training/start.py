@@ -91,8 +91,8 @@ def last_words(log: Path) -> str:
     """What a run said last, in the file that its output went to."""
     text = read_regular_text(log, errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("graphzoo: ")]
-    return (told or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")
+    messages = [line for line in lines if line.startswith("graphzoo: ")]
+    return (messages or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")
 
 
 def run_here(arguments: list[str]) -> int:

@@ -111,3 +111,36 @@ def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
     with pytest.raises(UsageError, match="Give the Trainer accumulate_grad_batches instead"):
         trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph, batch_size=20))
     trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # whole graphs add up as they come
+
+
+def two_splits(kind):
+    """A task, and two DataModules that split the same graph in two ways."""
+    torch.manual_seed(0)
+    if kind == "nodes":
+        data = Data(x=torch.randn(60, 3), y=torch.arange(60) % 3, edge_index=torch.randint(60, (2, 200)))
+        own = {"split": "random-50-25-25"}
+        modules = [NodeDataModule.from_data(data, split_index=index, **own) for index in (0, 1)]
+        return NodeClassification(Averaging), modules
+    triples = [(f"n{i}", f"r{i % 2}", f"n{j}") for i in range(12) for j in range(i)]
+    modules = [KGDataModule.from_triples(triples, split_index=index, batch_size=16) for index in (0, 1)]
+    return KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), modules
+
+
+@pytest.mark.parametrize("kind", ["nodes", "kg"])
+def test_what_a_fit_learnt_from_is_no_other_split_s_test(kind):
+    """Without a checkpoint, too: the weights are those of the fit before."""
+
+    def trainer():
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        return Trainer(accelerator="cpu", max_epochs=1, **quiet)
+
+    task, (first, second) = two_splits(kind)
+    for _ in range(2):
+        trainer().fit(task, datamodule=first)
+        trainer().test(task, datamodule=first, verbose=False)
+    assert "began_with" not in task.describe()
+    weights = [parameter.clone() for parameter in task.parameters()]
+    for stage in ("validate", "test", "fit"):
+        with pytest.raises(UsageError, match="may be among its training"):
+            getattr(trainer(), stage)(task, datamodule=second)
+    assert all(torch.equal(*pair) for pair in zip(weights, task.parameters(), strict=True))

@@ -88,7 +88,7 @@ def test_a_fit_on_another_split_is_refused(exported, capsys):
     other = another_split(exported)
     begin = ["fit", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]
     assert main([*begin, *other]) == 2
-    assert "the checkpoint was trained on split" in capsys.readouterr().err
+    assert "the model was trained on split" in capsys.readouterr().err
     assert not Path("refused").exists()
 
 
@@ -140,7 +140,7 @@ def test_what_was_seen_first_stays_seen(exported, tmp_path, capsys):
     assert main(begin) == 0
     assert main(["export", "tuned", "--out", "again"]) == 0
     other = another_split(exported)
-    refused = "the checkpoint was trained on split"
+    refused = "the model was trained on split"
     for source in ("again", "tuned/checkpoints/best.ckpt"):
         for command in ("fit", "test"):
             if command == "test" or source == "again":

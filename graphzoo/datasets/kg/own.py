@@ -84,8 +84,8 @@ def _warn_of_trained(graph: KnowledgeGraph, second: KnowledgeGraph) -> None:
     for split in ("valid", "test"):
         asked = len(second.split(split))
         if known := asked - len(new.split(split)):
-            told = f"{known:,} of {asked:,} {split} triples are training triples of {graph.name}"
-            warn(f"{second.name}: {told}: scores are optimistic if equal names mean the same")
+            message = f"{known:,} of {asked:,} {split} triples are training triples of {graph.name}"
+            warn(f"{second.name}: {message}: scores are optimistic if equal names mean the same")
 
 
 def split_triples(
@@ -158,8 +158,8 @@ def _load_own(
 
 def _tell_draw(graph: KnowledgeGraph, missing: Sequence[str], file: str) -> None:
     sizes = ", ".join(f"{split} {graph.split(split).size(0):,}" for split in SPLITS)
-    told = (graph.name, " or ".join(missing), file, graph.split_name, sizes, graph.fingerprint[:12])
-    _log.warning("%s: no %s%s, split drawn (%s): %s; fingerprint %s", *told)
+    values = (graph.name, " or ".join(missing), file, graph.split_name, sizes, graph.fingerprint[:12])
+    _log.warning("%s: no %s%s, split drawn (%s): %s; fingerprint %s", *values)
 
 
 def _with_splits(

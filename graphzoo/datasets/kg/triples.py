@@ -328,8 +328,8 @@ class _Form:
         if not self.doubtful:
             return ignored
         lines = counted(self.doubtful, "line")
-        told = f"{source}: {lines} of three columns at the top read as comments, by their '#' or '%'"
-        return (*ignored, told)
+        message = f"{source}: {lines} of three columns at the top read as comments, by their '#' or '%'"
+        return (*ignored, message)
 
 
 def _fields(line: str, delimiter: str) -> list[str]:

@@ -100,9 +100,9 @@ def read_edge_list(path: Path) -> EdgeList:
     if others and not ends:
         notices.append(f"{path}: {len(others)} further column{'s' * (len(others) > 1)} ignored")
     if doubtful > 1:  # a single one is a header
-        told = counted(doubtful, "line")
+        counts = counted(doubtful, "line")
         notices.append(
-            f"{path}: {told} of two columns at the top read as comments, by their '#' or '%'; if they are "
+            f"{path}: {counts} of two columns at the top read as comments, by their '#' or '%'; if they are "
             "links, begin the file with a header: source, target"
         )
     if any(name[:1] == name[1:][-1:] == '"' for column in columns for name in column.names):

@@ -86,8 +86,8 @@ def _make(
     graph: LinkGraph, num_negatives: int, ppr_tolerance: float, seed: int
 ) -> tuple[LinkSplit, LinkSplit]:
     count = f"{graph.valid.positive.size(0) + graph.test.positive.size(0):,}"
-    told = "%s: making %d negatives for each of %s links, once; minutes on a large graph"
-    _log.warning(told, graph.name, num_negatives, count)
+    message = "%s: making %d negatives for each of %s links, once; minutes on a large graph"
+    _log.warning(message, graph.name, num_negatives, count)
     similarity = _Similarity(graph.x)
     splits = []
     for split, evaluated in (("valid", graph.valid), ("test", graph.test)):

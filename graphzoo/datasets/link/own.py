@@ -188,12 +188,12 @@ def _unread(folder: Path, files: Mapping[str, Path]) -> list[str]:
         if entry.name.lower().endswith((".csv", ".tsv", ".csv.gz", ".tsv.gz")) and entry.name not in known
     ]
     meant = {name: nearest(name.split(".")[0], parts, count=1) for name in tables}
-    told = [f"{folder}: {name} not read; did you mean {near[0]}?" for name, near in meant.items() if near]
+    notices = [f"{folder}: {name} not read; did you mean {near[0]}?" for name, near in meant.items() if near]
     rest = [name for name, near in meant.items() if not near] if _NODES not in files else []
     if rest:
         more = ", ..." if len(rest) > 5 else ""
-        told.append(f"{folder}: {', '.join(rest[:5])}{more} not read; features are read from nodes.csv")
-    return told
+        notices.append(f"{folder}: {', '.join(rest[:5])}{more} not read; features are read from nodes.csv")
+    return notices
 
 
 def _parse(

@@ -92,15 +92,15 @@ def notices_of_links(parts: Mapping[str, Any]) -> list[str]:
     """What is not used of an own graph of links; labels and masks of nodes are passed over in silence."""
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES - _OF_LOADERS)
     splits = [name for name in others if _OWN_SPLIT.match(name)]
-    told = notices_of_edges(parts)
+    notices = notices_of_edges(parts)
     if splits:
-        told.append(
+        notices.append(
             f"{', '.join(splits[:6])} ignored; the split is drawn here, and one of your own is given as "
             "files train, valid and test"
         )
     if rest := [name for name in others if name not in splits]:
-        told.append(f"{', '.join(rest[:6])}{', ...' if len(rest) > 6 else ''} ignored")
-    return told
+        notices.append(f"{', '.join(rest[:6])}{', ...' if len(rest) > 6 else ''} ignored")
+    return notices
 
 
 def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:

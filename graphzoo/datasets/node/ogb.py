@@ -85,8 +85,8 @@ def mapped_names(files: Mapping[str, Path], count: int, what: str) -> tuple[str,
     lines = read_bytes(path).decode().split("\n")[1:]
     names = tuple(line.rstrip("\r").split(",", 1)[1] for line in lines if line)
     if len(names) != count or len(set(names)) != count:
-        told = "%s: %d names for %d %s, numbers are used instead"
-        _log.warning(told, path, len(set(names)), count, what)
+        message = "%s: %d names for %d %s, numbers are used instead"
+        _log.warning(message, path, len(set(names)), count, what)
         return ()
     return names
 

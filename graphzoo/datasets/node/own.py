@@ -163,12 +163,12 @@ def _parse(
         raise DataError(f"{source}: {error}") from error
     edges = str(files[-1])
     own = len(parsed.notices)  # those behind are about edges
-    told = [notice if notice.startswith(edges) else f"{source}: {notice}" for notice in notices[:own]]
-    told += [f"{edges}: {notice}" for notice in notices[own:]]
+    sourced = [notice if notice.startswith(edges) else f"{source}: {notice}" for notice in notices[:own]]
+    sourced += [f"{edges}: {notice}" for notice in notices[own:]]
     if require_labels:
         _check_labels(source, parsed)
-        told += [f"{source}: {doubt}" for doubt in _doubts(parsed)]
-    return graph, told
+        sourced += [f"{source}: {doubt}" for doubt in _doubts(parsed)]
+    return graph, sourced
 
 
 def _check_labels(source: str, parsed: Parsed) -> None:

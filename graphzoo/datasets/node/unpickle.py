@@ -164,6 +164,6 @@ def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> An
             return _Unpickler(stream, encoding="latin1").load()
         except _HasTensors:
             if tensors_in is None:
-                told = f"{path}: not a readable data file (it refers to tensors elsewhere)"
-                raise DataError(told) from None
+                message = f"{path}: not a readable data file (it refers to tensors elsewhere)"
+                raise DataError(message) from None
             return _load_tensors(tensors_in)

@@ -68,11 +68,11 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
         ),
     ]  # fmt: skip
     for number, weights in shown:
-        told = _compare(weights, sample)
+        comparison = _compare(weights, sample)
         title = f"Attention, layer {number}"
-        alt = f"Attention map of layer {number} for {what}{ordered}. {told}"
+        alt = f"Attention map of layer {number} for {what}{ordered}. {comparison}"
         draw = partial(_draw_map, weights, sample, given=False)
-        blocks.append(Picture(f"{prefix}-attention-map-{number}", title, alt, draw, told))
+        blocks.append(Picture(f"{prefix}-attention-map-{number}", title, alt, draw, comparison))
     given = _edges_of(sample.linked.double(), edges)
     blocks.append(
         Picture(
@@ -94,14 +94,14 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
 def _compare(weights: Tensor, sample: NodeSample) -> str:
     """What attention does with neighbours and with nodes of the same class."""
     others = ~torch.eye(len(weights), dtype=torch.bool)
-    told = []
+    means = []
     pairs = {"linked pairs": sample.linked & others, "pairs of one class": sample.same_class()}
     for name, chosen in pairs.items():
         rest = others & ~chosen
         if chosen.any() and rest.any():
             mean, of_rest = float(weights[chosen].mean()), float(weights[rest].mean())
-            told.append(f"{name} {mean:.2f}, other pairs {of_rest:.2f}")
-    return f"Mean weight: {'; '.join(told)}." if told else ""
+            means.append(f"{name} {mean:.2f}, other pairs {of_rest:.2f}")
+    return f"Mean weight: {'; '.join(means)}." if means else ""
 
 
 def _edges_of(weights: Tensor, count: int) -> list[tuple[int, int, float]]:

@@ -39,8 +39,8 @@ def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> lis
         caption = f"Of the rows and columns of {_SAMPLED:,} nodes drawn from {graph.num_nodes:,}. "
     spectra_of = spectra(encoder, x, graph.edge_index, nodes)
     count = len(spectra_of["A"])
-    told = ", ".join(f"{_NAMES[name]} {rank(values):,}" for name, values in spectra_of.items())
-    alt = f"Singular values of three matrices of {count:,} nodes on a logarithmic scale. Ranks: {told}."
+    ranks = ", ".join(f"{_NAMES[name]} {rank(values):,}" for name, values in spectra_of.items())
+    alt = f"Singular values of three matrices of {count:,} nodes on a logarithmic scale. Ranks: {ranks}."
     caption += f"The rank counts the values above {THRESHOLD:g} (dotted), as in the paper."
     title = "Ranks of attention and adjacency"
     rows = []

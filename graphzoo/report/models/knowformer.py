@@ -45,12 +45,14 @@ def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefi
         values = [value / uniform for value in best.values.tolist()]
         answer = entities.shown(tail)
         title = f"({entities.shown(head)}, {relations.shown(relation)}, ?)"
-        told = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, values, strict=True))
+        values_text = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, values, strict=True))
         caption = (
             f"Answer: {answer}. The entities that it attends to most in the last layer, in the mean over "
             f"heads. The answer itself has {100 * own:.0f}% and is left out; 1 is an equal share of the rest."
         )
-        alt = f"Bars of the ten entities that {answer}, the answer to {title}, attends to most: {told}."
+        alt = (
+            f"Bars of the ten entities that {answer}, the answer to {title}, attends to most: {values_text}."
+        )
         blocks.append(
             Picture(f"{prefix}-attended-{number}", title, alt, partial(_draw, names, values, marks), caption)
         )
