@@ -69,7 +69,7 @@ def table(options: str) -> str:
     header, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
     entries = [dict(zip(header, row, strict=True)) for row in rows]
     notes: list[str] = []
-    shown = per_model(entries, notes) if by_model else with_notes(entries, notes)
+    shown = per_model(entries, notes, sizes_in(RESULTS / folder)) if by_model else with_notes(entries, notes)
     cells = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
     written = [f"| {' | '.join(row)} |" for row in cells]
     if notes:
@@ -179,19 +179,26 @@ def with_notes(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str
     return rows
 
 
-def per_model(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str, str]]:
+def sizes_in(folder: Path) -> dict[str, int]:
+    """Parameters by recipe, of rows whose runs say so."""
+    rows = (read_row(path) for path in folder.glob("*/row.json"))
+    return {row["recipe"]: row["runs"][0].get("num_parameters") or 0 for row in rows if row.get("recipe")}
+
+
+def per_model(entries: list[dict[str, str]], notes: list[str], sizes: dict[str, int]) -> list[dict[str, str]]:
     """A row for each data set and metric, a column for each model: ours, and the paper's in brackets."""
     chosen: dict[tuple[str, str, str], tuple[dict[str, str], str]] = {}
+    ranks: dict[tuple[str, str, str], tuple[bool, bool, int]] = {}
     unchanged: dict[tuple[str, str, str], list[tuple[str, dict[str, str]]]] = {}
     for entry in entries:
         model, _, recipe = entry["model"].rstrip(")").partition(" (")
         key = (entry["data"], entry["metric"], model)
         if recipe.endswith(AS_PUBLISHED) or not recipe:
             unchanged.setdefault(key, []).append((recipe, entry))
-        # several runs come before one, then the recipe of the data set's own name
-        rank = entry["runs"] == "1", bool(recipe)
-        if key not in chosen or rank < (chosen[key][0]["runs"] == "1", bool(chosen[key][1])):
-            chosen[key] = entry, recipe
+        # several runs come before one, then the recipe of the data set's own name, then the larger model
+        rank = entry["runs"] == "1", bool(recipe), -sizes.get(f"{model}/{recipe}", 0)
+        if key not in chosen or rank < ranks[key]:
+            chosen[key], ranks[key] = (entry, recipe), rank
     models = sorted({model for _, _, model in chosen})
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for (data, metric, model), (entry, recipe) in chosen.items():

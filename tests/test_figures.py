@@ -263,6 +263,31 @@ def test_scores_of_recipes_are_those_of_the_kept_rows():
     assert without == {"knowformer-any/mixture", "knowformer/umls-demo"}
 
 
+TIME = re.compile(r"([\d.]+)(?: to ([\d.]+))? (second|minute|hour)s?(?: a run)?(?:$|[,;])")
+SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+
+
+def test_times_of_recipes_are_those_of_the_kept_runs():
+    """Where the header of a recipe says how long a run took: of the fit, to a unit or a tenth."""
+    rows = {}
+    for file in (RESULTS / "rows").glob("*/row.json"):
+        row = json.loads(file.read_text(encoding="utf-8"))
+        seconds = [run.get("fit_seconds") for run in row["runs"]]
+        if row["recipe"] and all(seconds):
+            rows[row["recipe"]] = min(seconds), max(seconds)
+    compared = 0
+    for recipe in list_presets("recipe"):
+        said = TIME.search(recipe.header.get("measured", ""))
+        if said is None or recipe.name not in rows:
+            continue
+        unit = SECONDS[said[3]]
+        for text, measured in zip((said[1], said[2] or said[1]), rows[recipe.name], strict=True):
+            given = float(text) * unit
+            assert abs(given - measured) <= max(unit, 0.1 * given), (recipe.name, said[0], measured)
+        compared += 1
+    assert compared > 60
+
+
 def test_each_line_of_the_papers_tables_has_a_score_or_a_reason():
     with (RESULTS / "papers.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))

@@ -368,8 +368,8 @@ def _is_like(expected: Any, found: Any) -> bool:
     if isinstance(expected, bool) or isinstance(found, bool):
         return isinstance(found, bool) and isinstance(expected, bool)
     if isinstance(expected, int | float) and isinstance(found, int | float):
-        whole = isinstance(expected, int) and not isinstance(found, int)
-        # NaN stands for a figure that is not known yet
+        # a timer begins at 0 and a rate may be 1, both of them whole; NaN is a figure that is not known yet
+        whole = isinstance(expected, int) and not math.isfinite(found)
         return (not math.isnan(found) or math.isnan(expected)) and not whole
     return isinstance(found, type(expected))
 

@@ -76,6 +76,15 @@ def test_a_finished_run_can_go_on_longer(fit, cli):
     assert Path("parts/config.1.yaml").is_file(), "the earlier configuration is kept"
 
 
+def test_numbers_that_begin_whole_do_not_stay_so(fit, cli):
+    """The timer of `max_time` counts from 0, and a rate of 1 falls."""
+    begin = ["--trainer.max_time=00:01:00:00", "--optimizer=SGD", "--optimizer.lr=1"]
+    fit("--run_dir=run", *begin, "--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5", epochs=1)
+    resumed = cli("fit", "--ckpt_path=run", "--trainer.max_epochs=2")
+    assert resumed.status == 0, resumed.err
+    assert load("run/checkpoints/last.ckpt")["epoch"] == 1
+
+
 def test_a_killed_run_does_not_keep_rows_that_its_checkpoint_does_not_know(fit, cli):
     fit("--run_dir=whole", "--trainer.log_every_n_steps=1", epochs=2)
     fit("--run_dir=short", "--trainer.log_every_n_steps=1", epochs=1)
