@@ -44,16 +44,16 @@ class _Masks(NamedTuple):
 @triton.jit
 def _unit_rows(states, weight_ptr, bias, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr,
                PRECISION: tl.constexpr, TYPE: tl.constexpr):  # fmt: skip
-    """Keys or queries with heads of norm 1, and 1 / norm, or 0, in all channels of its head."""
+    """Keys or queries with heads of norm 1, and 1 / norm in all channels of its head."""
     x = times(states, weight_ptr, D, D, True, PRECISION, TYPE) + bias
-    squares = head_sums(x * x, ROWS, D, HEADS)
-    spread = tl.where(squares > 1e-24, 1.0 / tl.sqrt(tl.maximum(squares, 1e-24)), 0.0)
+    spread = 1.0 / tl.sqrt(tl.maximum(head_sums(x * x, ROWS, D, HEADS), 1e-24))
     return x * spread, spread
 
 
 @triton.jit
 def _unit_rows_gradient(grad, unit, spread, ROWS: tl.constexpr, D: tl.constexpr, HEADS: tl.constexpr):
     """Gradient through the division; 0 for a head of norm zero."""
+    grad = tl.where(spread < 0.99e12, grad, 0.0)  # before the sum: after it, registers are spilled
     return (grad - head_sums(grad * unit, ROWS, D, HEADS) * unit) * spread
 
 
