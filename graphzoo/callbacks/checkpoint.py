@@ -46,7 +46,9 @@ class BestCheckpoint(ModelCheckpoint):
     Short epochs improve many times a second. Then the improvement is copied to main memory at once and
     written a second after the last write, before any `last.ckpt`, when training ends, and when it fails: on
     disk nothing is missed but what a killed process improved in its last second, and a resumed run finds that
-    again. An epoch whose metric is NaN or infinite is never the best, nor are weights that are.
+    again. An epoch whose metric is NaN or infinite is never the best, nor are weights that are. Of equal
+    epochs the first is kept; of perfect ones, with a metric of 1, the last: they were trained longer, and on
+    few validation samples there are many.
 
     Args:
         directory: Folder of the checkpoints.
@@ -134,6 +136,7 @@ class BestCheckpoint(ModelCheckpoint):
         # As many collective calls in every process, whatever its own figure is.
         finite = bool(trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(current)), all=True))
         better = bool(super().check_monitor_top_k(trainer, current))
+        better |= self.mode == "max" and bool(current == 1 == self.best_model_score)
         if not finite:
             log.warning("%s is %s: not the best, whatever the others are", self.monitor, float(current))
         return finite and better

@@ -125,7 +125,7 @@ def compare(
 
 def _kept(data: Any, out: Path | None) -> list[str]:
     """Words for a graph in memory, which is written into the comparison's folder under its content's name."""
-    from graphzoo.training.in_memory import given_data
+    from graphzoo.datasets.in_memory import given_data
 
     given = given_data(data, "")
     with tempfile.TemporaryDirectory() as scratch:

@@ -84,6 +84,6 @@ def partner_tables(model: LinkModel, args: argparse.Namespace) -> Iterator[pd.Da
 
 def pair_tables(model: LinkModel, args: argparse.Namespace) -> Iterator[pd.DataFrame]:
     """A score for each pair of `--score`."""
-    from graphzoo.inference.link_pairs import read_pairs
+    from graphzoo.datasets.link.named_pairs import read_pairs
 
     return model.score_batches(read_pairs(args.score), batch_size=args.batch_size)

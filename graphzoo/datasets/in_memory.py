@@ -24,16 +24,17 @@ from graphzoo.datasets import (
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.graph import parts_of
 from graphzoo.datasets.link.edge_list import node_order
+from graphzoo.datasets.link.named_pairs import link_columns, pairs_from_table
 from graphzoo.datasets.node.arrays import checked_features, notices_of_links
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.errors import GraphzooDataWarning, UsageError
-from graphzoo.inference.link_pairs import link_columns, pairs_from_table
 from graphzoo.system.files import write_atomically
 from graphzoo.system.units import counted
 
 _FORMS = (
     "triples (a DataFrame, an array [n, 3], a list of (head, relation, tail), or a dict of train, valid and "
-    "test), a PyG Data object, a networkx graph, an edge_index [2, E], or a name (`graphzoo list data`)"
+    "test), a PyG Data object, a networkx graph, an edge_index [2, E], a sparse adjacency of torch or scipy, "
+    "or a name (`graphzoo list data`)"
 )
 _RELATIONS = ("relation", "rel", "predicate")  # a column of triples
 _LABELS = ("y", "label")
@@ -49,6 +50,7 @@ class GivenData:
     kind: str  # the data preset that reads its file: "kg", "nodes" or "links"
     write: Callable[[Path], None]  # writes the file
     is_directed: bool = False  # its links have a direction; False where nobody said so
+    links: Mapping[str, np.ndarray[Any, np.dtype[Any]]] | None = None  # what the file of links holds
 
 
 def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
@@ -65,10 +67,12 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
         return GivenData("links", data.save, data.is_directed)
     if isinstance(data, NodeGraph):
         return GivenData("nodes", data.save)
-    if _module(data) == "networkx":
+    if _is_from("networkx", data):
         return _networkx(data, encoder)
-    if _module(data) == "torch_geometric":
+    if _is_from("torch_geometric", data):
         return _pyg(data, encoder)
+    if hasattr(data, "tocoo") or (isinstance(data, Tensor) and data.layout is not torch.strided):
+        return _links(_of_adjacency(data))
     if isinstance(data, Tensor) or (isinstance(data, np.ndarray) and data.dtype.kind in "iu"):
         edges = data.cpu().numpy() if isinstance(data, Tensor) else data
         if edges.ndim != 2 or edges.shape[1] != 3 or edges.shape[0] == 2:
@@ -77,23 +81,46 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
     return _tables(data, encoder, split_index)
 
 
-def _module(data: Any) -> str:
-    return type(data).__module__.partition(".")[0]
+def _is_from(package: str, data: Any) -> bool:
+    """Whether a class of the package is among the data's: a subclass may be of another, or be made of two."""
+    return any(cls.__module__.partition(".")[0] == package for cls in type(data).__mro__)
 
 
 def _single(data: Any) -> Any:
     """The one graph of a PyG data set; a list of graphs is refused."""
-    if isinstance(data, list | tuple) and data and _module(data[0]) in ("torch_geometric", "networkx"):
+    if (
+        isinstance(data, list | tuple)
+        and data
+        and any(_is_from(package, data[0]) for package in ("torch_geometric", "networkx"))
+    ):
         kind = type(data[0]).__name__
         many = "" if len(data) == 1 else "; graphzoo trains on one"
         raise UsageError(f"data is a list of {counted(len(data), kind)}{many}\nGive one alone: data[0]")
-    if _module(data) != "torch_geometric" or not hasattr(data, "processed_dir"):
+    if not _is_from("torch_geometric", data) or not hasattr(data, "processed_dir"):
         return data
     if len(data) != 1:
         raise UsageError(
             f"{type(data).__name__} holds {len(data):,} graphs; graphzoo trains on one\nGive one: dataset[0]"
         )
     return data[0]
+
+
+def _of_adjacency(matrix: Any) -> _Arrays:
+    """Links of a sparse adjacency [N, N]: rows are sources in scipy, targets in torch, as PyG has it."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise UsageError(
+            f"data is a sparse matrix {[*matrix.shape]}; an adjacency has as many rows as columns"
+        )
+    if isinstance(matrix, Tensor):
+        entries: Any = matrix.cpu()
+        entries = entries.to_sparse_coo()
+        edges, values = entries._indices().flip(0).numpy(), entries._values().numpy()
+    else:
+        entries = matrix.tocoo()
+        edges, values = np.stack([entries.row, entries.col]).astype(np.int64), entries.data
+    if not (values == 1).all():
+        warn("the values of the adjacency are weights, which are not used; entries of 0 are no links")
+    return {"edge_index": edges[:, values != 0], "num_nodes": np.array(matrix.shape[0])}
 
 
 def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
@@ -152,7 +179,7 @@ def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
     def write(path: Path) -> None:
         write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
-    return GivenData("links", write, is_directed)
+    return GivenData("links", write, is_directed, arrays)
 
 
 def _learns_labels(encoder: str, found: bool, names: str, attributes: Iterable[Any]) -> bool:
@@ -167,7 +194,11 @@ def _pyg(data: Any, encoder: str) -> GivenData:
     if not hasattr(data, "to_dict") or hasattr(data, "node_types"):
         raise UsageError(
             f"data is a {type(data).__name__}; graphzoo trains on a Data object with one kind of node\n"
-            "Make one of it: data.to_homogeneous()"
+            + (
+                "Give its links as triples: (source, kind, target)"
+                if encoder == "query"
+                else "Make one of it: data.to_homogeneous(); the kinds of nodes and links are not used then"
+            )
         )
     if data.get("edge_index") is None:
         convert = "data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t.t())[0]"
@@ -197,6 +228,8 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     about = {named[name]: about[named[name]] for name in names}
     number = {node: position for position, node in enumerate(about)}
     edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
+    if unused := sorted({str(name) for _, _, each in graph.edges(data=True) for name in each}):
+        warn(f"networkx graph: attributes of edges are not used: {', '.join(unused[:6])}")
     arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(names))} | _node_names(names)
     if (x := _features(about)) is not None:
         arrays["x"] = x

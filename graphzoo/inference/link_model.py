@@ -8,15 +8,17 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import LinkGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.link.named_pairs import NamedPairs, pairs_from_table
 from graphzoo.errors import UsageError, check_whole
-from graphzoo.inference.link_pairs import NamedPairs, encode_pairs, pairs_from_table
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.names import NodeNames
+from graphzoo.inference.queries import UnknownNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_known
 from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse_others, stored_link_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
@@ -188,7 +190,7 @@ class LinkModel(TrainedModel):
         place = self._place(data)
         for notice in pairs.notices:
             warn(notice)
-        index = encode_pairs(pairs, place.names)
+        index = _encode_pairs(pairs, place.names)
 
         def tables() -> Iterator[pd.DataFrame]:
             for part in (index[part] for part in table_parts(len(index))):
@@ -222,3 +224,22 @@ class LinkModel(TrainedModel):
         table = pd.DataFrame({**columns, **names})
         # An empty table must have the types of a full one.
         return table if place.names.are_numbers else table.astype(dict.fromkeys(nodes, "str"))
+
+
+def _encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
+    """Numbers of all pairs, [n, 2], int64.
+
+    Unknown nodes are refused with their lines and the nearest names, as is a node paired with itself.
+    """
+    problems = UnknownNames(pairs.origin, pairs.unit)
+    lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
+    numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
+    problems.check()
+    if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
+        row = int(itself.nonzero()[0])
+        more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""
+        raise UsageError(
+            f"{pairs.origin}, {pairs.unit} {lines[row]}: {pairs.source[row]!r} is paired with itself{more}; "
+            "a link model cannot score that; drop such pairs"
+        )
+    return numbers

@@ -139,11 +139,16 @@ def judge_facts(
 
 
 def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tensor:
-    """Float32 scores [B, N], refused when they are NaN or infinite."""
-    device = task.device
+    """Float32 scores [B, N], refused when they are NaN or infinite.
+
+    Each query is asked once: rounding depends on its place in the batch, and decides between equal answers.
+    """
+    asked = torch.stack(batch).to(task.device)
+    distinct, place_of = torch.unique(asked, dim=1, return_inverse=True)
+    repeats = distinct.shape[1] < asked.shape[1]
     with in_evaluation(task):
-        logits = task.score_queries(place.messages, batch.entity.to(device), batch.relation.to(device))
-    return check_finite(logits.float())
+        logits = check_finite(task.score_queries(place.messages, *(distinct if repeats else asked)).float())
+    return logits[place_of] if repeats else logits
 
 
 def _with_far(

@@ -434,8 +434,8 @@ class Task(LightningModule):
     def on_fit_start(self) -> None:
         """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this.
 
-        Where none is resumed, weights of a checkpoint or of an earlier fit are held to the data that they were
-        trained on, like exported ones.
+        Where none is resumed, weights of a checkpoint or of an earlier fit are held to the data that they
+        were trained on, like exported ones.
         """
         resumed = self.__dict__.pop("_resumed", None)
         here = self.describe_data(self._datamodule())

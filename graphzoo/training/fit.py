@@ -13,11 +13,11 @@ import numpy as np
 
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.tasks import task_of, task_of_data
+from graphzoo.datasets.in_memory import GivenData, given_data
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
 from graphzoo.inference.loading import load
 from graphzoo.runs.directory import GIVEN_DATA, choose_run_directory, is_child, missing_folders
-from graphzoo.training.in_memory import GivenData, given_data
 from graphzoo.training.launch import run_for_caller
 from graphzoo.training.options import FLAGS, whole_option
 from graphzoo.training.plan import Plan, make_plan

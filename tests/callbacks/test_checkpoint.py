@@ -178,3 +178,27 @@ def test_a_copy_keeps_named_tuples():
     copied = _copy({"state": [Pair(source, 2)], "plain": (1, 2)})
     assert copied["state"][0] == Pair(copied["state"][0].one, 2) and copied["plain"] == (1, 2)
     assert type(copied["state"][0]) is Pair and copied["state"][0].one is not source
+
+
+class Scores(Regression):
+    """Logs what it is given, epoch by epoch."""
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = scores
+
+    def validation_step(self, batch):
+        self.log("val/acc", torch.tensor(self.scores[self.current_epoch]))
+
+
+@pytest.mark.parametrize(
+    ("scores", "epoch"), [([0.5, 0.9, 0.9, 0.8], 1), ([0.5, 1.0, 0.9, 1.0], 3), ([1.0, 1.0, 1.0, 0.0], 2)]
+)
+def test_of_perfect_epochs_the_last_is_kept_of_other_equal_ones_the_first(tmp_path, scores, epoch):
+    checkpoint = BestCheckpoint(tmp_path, "val/acc", mode="max", seconds=0)
+    settings = {"logger": False, "enable_progress_bar": False, "accelerator": "cpu", "max_epochs": 4}
+    trainer = Trainer(callbacks=[checkpoint], enable_model_summary=False, num_sanity_val_steps=0, **settings)
+    batches = torch.utils.data.DataLoader(torch.ones(4, 1))
+    trainer.fit(Scores(scores), batches, batches)
+    assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == epoch
+    assert checkpoint.best_model_score == max(scores)

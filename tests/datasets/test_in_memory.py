@@ -4,9 +4,10 @@ import networkx
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from helpers.link_graphs import make_link_graph
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import (
@@ -18,11 +19,11 @@ from graphzoo.datasets import (
     link_graph_from_files,
     load_knowledge_graph,
 )
+from graphzoo.datasets.in_memory import given_data
 from graphzoo.encoders import GALiT
 from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
 from graphzoo.inference.graphs import load_graph
 from graphzoo.ops import RelationalGraph
-from graphzoo.training.in_memory import given_data
 from graphzoo.types import GraphSpec
 
 
@@ -486,3 +487,34 @@ def test_a_split_that_a_data_object_brings_is_told_to_be_ignored(tmp_path, recwa
     given_data(data, "pair")
     (said,) = [str(warning.message) for warning in recwarn]
     assert said.startswith("data: edge_label, edge_label_index ignored; the split is drawn here")
+
+
+def test_a_sparse_adjacency_of_torch_or_scipy_is_links(tmp_path):
+    """Entries that occur twice are one link, as in an edge_index; weights are told and not used."""
+    links = torch.stack([torch.arange(30), torch.arange(1, 31)]).repeat(1, 2)
+    ones = torch.ones(links.shape[1])
+    coo = torch.sparse_coo_tensor(links.flip(0), ones, (33, 33))
+    matrix = scipy.sparse.coo_array((ones.numpy(), tuple(links.numpy())), shape=(33, 33))
+    for form in (coo, matrix, scipy.sparse.csr_array((ones.numpy(), tuple(links.numpy())), shape=(33, 33))):
+        given = given_data(form, "pair")
+        assert given.kind == "links" and given.links["num_nodes"] == 33
+        assert set(map(tuple, given.links["edge_index"].T.tolist())) == set(map(tuple, links.t().tolist()))
+    with pytest.warns(GraphzooDataWarning, match="values of the adjacency are weights, which are not used"):
+        given_data(matrix * 0.5, "pair")
+    with pytest.raises(UsageError, match=r"sparse matrix \[2, 3\]; an adjacency has as many rows"):
+        given_data(scipy.sparse.csr_array(np.eye(2, 3)), "pair")
+
+
+def test_several_graphs_and_kinds_are_not_taken_for_one():
+    batch = Batch.from_data_list([nodes(), nodes()])
+    for call in (lambda: given_data(batch, "node"), lambda: NodeDataModule.from_data(batch)):
+        with pytest.raises(DataError, match="batch says that these are 2 graphs; give one alone"):
+            call()
+    assert given_data(Batch.from_data_list([nodes()]), "node").kind == "nodes"
+    for encoder, remedy in (("query", "Give its links as triples"), ("node", "kinds of nodes and links")):
+        with pytest.raises(UsageError, match=remedy):
+            given_data(HeteroData(), encoder)
+    graph = networkx.MultiDiGraph()
+    graph.add_edges_from([(f"a{i}", f"a{i + 1}", {"relation": "r"}) for i in range(40)])
+    with pytest.warns(GraphzooDataWarning, match="attributes of edges are not used: relation"):
+        given_data(graph, "pair")

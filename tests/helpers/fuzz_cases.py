@@ -170,7 +170,7 @@ def _read_names(path: Path) -> object:
 
 
 def _read_pairs(path: Path) -> object:
-    from graphzoo.inference.link_pairs import read_pairs
+    from graphzoo.datasets.link.named_pairs import read_pairs
 
     return read_pairs(path)
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from types import SimpleNamespace
 
+import networkx
 import numpy as np
 import pandas as pd
 import pytest
@@ -109,7 +110,7 @@ def test_tables_come_in_pieces(model, monkeypatch):
     pairs = [(u, u + 1) for u in range(30)]
     whole = model.score(pairs)
     monkeypatch.setattr(trained, "_TABLE_ROWS", 13)
-    from graphzoo.inference.link_pairs import pairs_from_table
+    from graphzoo.datasets.link.named_pairs import pairs_from_table
 
     pieces = list(model.score_batches(pairs_from_table(pairs)))
     assert [len(piece) for piece in pieces] == [13, 13, 4]
@@ -752,3 +753,21 @@ def test_pairs_that_look_like_comments_are_told(model, tmp_path):
     pairs.write_text("#1\t#2\n#3\t#4\n3\t40\n")
     with pytest.warns(GraphzooDataWarning, match="2 lines of two columns at the top read as comments"):
         assert model.score(pairs).equals(model.score([(3, 40)]))
+
+
+@pytest.mark.parametrize("form", ["pairs", "table", "networkx", "edge_index", "sparse"])
+def test_a_graph_in_memory_is_predicted_on_as_its_file_is(load, tmp_path, form):
+    """In every form in which `graphzoo.fit` takes links."""
+    links = [(i, (i * 7 + 3) % 30) for i in range(30) if i != (i * 7 + 3) % 30] + [(0, 29)]
+    (tmp_path / "links.csv").write_text("source,target\n" + "".join(f"{u},{v}\n" for u, v in links))
+    edges = torch.tensor(links).t()
+    given = {
+        "pairs": links,
+        "table": pd.DataFrame(links, columns=["source", "target"]),
+        "networkx": networkx.Graph(links),
+        "edge_index": edges,
+        "sparse": torch.sparse_coo_tensor(edges.flip(0), torch.ones(len(links)), (30, 30)),
+    }[form]
+    model = load("knowformer")
+    scores = model.score([(0, 5), (3, 9)], data=tmp_path / "links.csv")
+    pd.testing.assert_frame_equal(model.score([(0, 5), (3, 9)], data=given), scores, atol=1e-6, rtol=0)

@@ -116,6 +116,21 @@ def test_batch_size_changes_nothing_and_batches_stream(umls):
     pd.testing.assert_frame_equal(pd.concat([first, *rest], ignore_index=True), whole, rtol=1e-4)
 
 
+def test_a_query_that_comes_again_is_asked_once_and_gets_the_same_answers(umls, monkeypatch):
+    asked = []
+    score = umls.task.score_queries
+    monkeypatch.setattr(
+        umls.task,
+        "score_queries",
+        lambda graph, head, *rest: asked.append(len(head)) or score(graph, head, *rest),
+    )
+    heads = ["steroid", "hormone", "steroid", "vitamin", "steroid"]
+    answers = umls.predict(head=heads, relation="interacts_with", k=30)
+    assert asked == [3] and answers["head"].tolist() == [name for name in heads for _ in range(30)]
+    first, *others = (part.reset_index(drop=True) for _, part in answers.groupby(answers.index // 30))
+    assert first.equals(others[1]) and first.equals(others[3]) and not first.equals(others[0])
+
+
 def test_no_queries_give_an_empty_table_of_the_same_types(umls):
     empty = umls.predict(head=[], relation="affects")
     full = umls.predict(head="virus", relation="affects")

@@ -8,15 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from graphzoo.datasets.files.tables import header_order
 from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
 from graphzoo.datasets.link.edge_list import HEADERS, read_edge_list
 from graphzoo.errors import UsageError
-from graphzoo.inference.names import NodeNames
-from graphzoo.inference.queries import UnknownNames
 
 _COLUMNS = ("source", "target")
 
@@ -73,22 +68,3 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
         target.append(row[1])
     both = names_of([*source, *target])  # at once: a node may be either
     return NamedPairs(both[: len(source)], both[len(source) :], notices=notices)
-
-
-def encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
-    """Numbers of all pairs, [n, 2], int64.
-
-    Unknown nodes are refused with their lines and the nearest names, as is a node paired with itself.
-    """
-    problems = UnknownNames(pairs.origin, pairs.unit)
-    lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
-    numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
-    problems.check()
-    if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
-        row = int(itself.nonzero()[0])
-        more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""
-        raise UsageError(
-            f"{pairs.origin}, {pairs.unit} {lines[row]}: {pairs.source[row]!r} is paired with itself{more}; "
-            "a link model cannot score that; drop such pairs"
-        )
-    return numbers

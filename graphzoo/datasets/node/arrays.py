@@ -194,6 +194,9 @@ def _finite(values: _Array, source: str, what: str) -> Tensor:
 
 
 def _edges(parts: Mapping[str, Any], source: str) -> Tensor:
+    graphs = np.unique(_array(parts["batch"])).size if parts.get("batch") is not None else 1
+    if graphs > 1:
+        raise DataError(f"{source}: batch says that these are {graphs:,} graphs; give one alone: data[0]")
     name = "edge_index" if "edge_index" in parts else "edges"
     edges = _array(parts[name])
     rows = edges.T if name == "edges" else edges

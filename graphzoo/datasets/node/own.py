@@ -204,13 +204,15 @@ def _check_labels(source: str, parsed: Parsed) -> None:
 
 
 def _doubts(parsed: Parsed) -> list[str]:
-    """Classes that may stand for unknown ones, those that may be one, and those that never occur."""
+    """Classes that are measurements, that stand for unknown ones, that may be one, or that never occur."""
     alike: dict[str, list[str]] = {}
     for name in parsed.class_names if parsed.y.ndim == 1 else ():
         alike.setdefault(re.sub(r"^(-?\d+)\.0+$", r"\1", name.lower()), []).append(name)
     several = [", ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+    measured = [name for name in parsed.class_names if re.fullmatch(r"-?\d*\.\d*[1-9]\d*", name)]
     return (
         _absent(parsed)
+        + [f"labels such as {name} count as classes; numbers are not predicted" for name in measured[:1]]
         + [f"labels {names} count as different classes" for names in several[:1]]
         + [
             f"label {name!r} counts as a class; leave the label empty where it is unknown"

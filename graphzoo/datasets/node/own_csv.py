@@ -144,7 +144,7 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
             if len(words) > 1
             else ""
         )
-        remedy = may_be_labels(words) or "fill what is missing; encode words as columns of 0 and 1"
+        remedy = may_be_labels(words) or "fill what is missing; make a column of 0 and 1 of each word"
         if re.fullmatch(r"-?\d*,\d+", text.strip()):
             remedy = f"write {text.strip().replace(',', '.')} with a decimal point"
             if re.fullmatch(r"-?\d{1,3},\d{3}", text.strip()):
@@ -206,6 +206,11 @@ def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | 
     try:
         values: np.ndarray[Any, np.dtype[np.float32]] = compute.cast(column, pyarrow.float32()).to_numpy()
     except pyarrow.ArrowException:
+        words = compute.utf8_lower(column)
+        if compute.all(compute.is_in(words, value_set=pyarrow.array(["true", "false"]))).as_py():
+            return compute.equal(words, "true").to_numpy().astype(
+                np.float32
+            ), None  # as pandas writes 0 and 1
         wrong = [row for row, text in enumerate(column.to_pylist()) if not _is_number(text)]
         return np.empty(0, np.float32), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
     bad = np.flatnonzero(~np.isfinite(values))
@@ -309,7 +314,9 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
         if numbers.null_count:
             position = compute.index(numbers.is_null(), True).as_py()
             value = table[end][position].as_py()
-            problem = f"node {value!r} is not in {nodes} ({numbers.null_count:,} such ends)"
+            problem = (
+                f"node {value!r} is not in the first column of {nodes} ({numbers.null_count:,} such ends)"
+            )
             remedy = suggestion(value, names) or "Add it there or drop the edge."
             if not value.strip():
                 problem, remedy = f"the {end} is empty", "Name a node or drop the line."

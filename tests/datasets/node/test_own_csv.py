@@ -350,3 +350,18 @@ def test_a_list_of_names_beside_the_table_is_left_alone(tables):
 def test_commas_in_a_name_of_a_column(tables):
     graph = node_graph_from_files(tables(NODES.replace(",", ";").replace("income", "income, net"), EDGES))
     assert graph.feature_names == ("age", "income, net")
+
+
+def test_true_and_false_are_1_and_0(tables):
+    """As `pandas.get_dummies` leaves the columns of a word."""
+    text = "id,label,red,f\nann,a,True,1\nbob,b,False,2\ncy,a,true,3\n"
+    graph = node_graph_from_files(tables(text, "source,target\nann,bob\n"))
+    assert graph.x.tolist() == [[1, 1], [0, 2], [1, 3]]
+    with pytest.raises(DataError, match="feature 'red' is 'True', features are numbers"):
+        node_graph_from_files(tables(text.replace("False", "0"), "source,target\nann,bob\n"))
+
+
+def test_measurements_as_labels_are_told(tables):
+    folder = tables(nodes_of("ann,0.25,1", "bob,3,2", "cy,0.75,3"), "source,target\nann,bob\n")
+    with pytest.warns(GraphzooDataWarning, match=r"labels such as 0\.25 count as classes; numbers are not"):
+        node_graph_from_files(folder)
