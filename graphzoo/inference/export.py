@@ -8,11 +8,12 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.tasks import task_of
+from graphzoo.catalog.tasks import inference_of, task_of
 from graphzoo.catalog.weights import FORMATS, PROGRAMS
 from graphzoo.encoders.pretrained import (
     CARD,
@@ -114,7 +115,7 @@ def export_run(
         name = Path(folder).absolute().name
         card = partial(_card, described, results, ends, info.title if info else type(task).__name__, licence)
         if to in PROGRAMS:
-            _export_program(task, Path(folder), to, graph, described, near, card)
+            _export_program(task, Path(folder), to, graph, described, near, card, place)
             return Path(folder)
         module, _, encoder = described["encoder"]["class_path"].rpartition(".")
         call = info.example if info else "model.predict(...)"
@@ -150,6 +151,7 @@ def _export_program(
     described: Mapping[str, Any],
     near: int | None,
     card: Callable[[str], str],
+    run: Path | None,
 ) -> None:
     """Write a program that runs without graphzoo, its inputs described beside it."""
     from graphzoo.inference.program import write_program
@@ -159,8 +161,20 @@ def _export_program(
         with writing(folder):
             if graph is not None:
                 copy_folder(graph, part / "graph")
-            use = _describe_program(part, folder.absolute().name, to, described, near)
+            inputs = {} if run is None or graph is None else _inputs_of_graph(task, described, run)
+            use = _describe_program(part, folder.absolute().name, to, described, near, inputs)
             (part / CARD).write_text(card(use), encoding="utf-8")
+
+
+def _inputs_of_graph(task: Task, described: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """Arrays that a program takes of the run's graph, made by graphzoo alone; empty without any."""
+    from graphzoo.encoders.base import NodeEncoder
+    from graphzoo.inference.program import inputs_of
+
+    if not isinstance(task.encoder, NodeEncoder):
+        return {}
+    cls: Any = getattr(import_module("graphzoo.inference"), inference_of(type(task)))
+    return inputs_of(cls.of_checkpoint(dict(described), task, run, None))
 
 
 def _asked_near(task: Task, described: Mapping[str, Any]) -> int | None:
@@ -187,7 +201,14 @@ def _set_reverse_weight(task: Any, weight: float) -> None:
         raise UsageError(str(error)) from None
 
 
-def _describe_program(part: Path, name: str, to: str, described: Mapping[str, Any], near: int | None) -> str:
+def _describe_program(
+    part: Path,
+    name: str,
+    to: str,
+    described: Mapping[str, Any],
+    near: int | None,
+    arrays: Mapping[str, Any],
+) -> str:
     """Write the names that the program's numbers stand for, and how to use both; the same for the card."""
     from graphzoo.inference.plain_names import write_names
     from graphzoo.inference.program import DESCRIPTION
@@ -197,7 +218,8 @@ def _describe_program(part: Path, name: str, to: str, described: Mapping[str, An
     if near is not None:
         description["output"] += f", asked on the whole graph; the run asks neighbourhoods of {near:,} nodes"
     inputs, classes = description["inputs"], described.get("classes", ())
-    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared="heads" in inputs)
+    compared = "heads" in inputs
+    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared=compared, inputs=arrays)
     place = f"{name}/{PROGRAMS[to]}"
     if to == "onnx":
         module, opened = "onnxruntime", f"program = onnxruntime.InferenceSession({place!r})"

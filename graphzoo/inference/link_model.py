@@ -78,6 +78,10 @@ class LinkModel(TrainedModel):
         """The graph whose links are predicted when no other is given, with its raw features."""
         return self._default.graph
 
+    def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
+        """Features as the encoder sees them, [N, F], dense or sparse CSR, and edges, [2, E]."""
+        return self._default.graph_inputs()
+
     @property
     def names(self) -> NodeNames:
         """The names of the nodes."""

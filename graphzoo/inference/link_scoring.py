@@ -87,6 +87,10 @@ class LinkPlace:
         units = "nodes" if task.batching == "sources" else "pairs"
         self._halves = Halves("scoring", units, "Take another --device, or a model with less channels")
 
+    def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
+        """Features as the encoder sees them, [N, F], and the edges along which messages pass, [2, E]."""
+        return self._data.x, self._data.edge_index(_SPLIT)
+
     @property
     def pairs_at_once(self) -> int:
         """Pairs that a call of `score` had better come with."""

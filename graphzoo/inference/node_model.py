@@ -74,6 +74,10 @@ class NodeModel(TrainedModel):
         """The graph whose nodes are labelled when no other is given, with its raw features."""
         return self._default.graph
 
+    def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
+        """Features as the encoder sees them, [N, F], dense or sparse CSR, and edges, [2, E]."""
+        return self._default.x, self.graph.edge_index
+
     @property
     def names(self) -> NodeNames:
         """The names of the nodes."""
@@ -178,7 +182,7 @@ class _Place:
         self.graph, self._cache = graph, cache
         self.names = NodeNames(graph.node_names, graph.num_nodes)
         self._task = model.task
-        self._x = model.transform(graph.x, graph.feature_names)
+        self.x = model.transform(graph.x, graph.feature_names)
         self._outputs: OfWeights[_Outputs] = OfWeights()
 
     @property
@@ -191,7 +195,7 @@ class _Place:
         remedy = "Take another --device, or a model with less channels"
         with torch.no_grad(), in_evaluation(task), explain_out_of_memory("encoding the whole graph", remedy):
             prepared = PreparedGraph(
-                task.node_encoder, self._x, self.graph.edge_index, task.device, self._cache
+                task.node_encoder, self.x, self.graph.edge_index, task.device, self._cache
             )
             states = task.node_encoder(prepared.x, prepared.edge_index, **prepared.precomputed)
             logits = task.decode(states)

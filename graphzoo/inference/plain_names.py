@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from graphzoo.datasets.files.arrays import write_arrays
 
 NAMES = "names.json"
 _COSINES = "relations.npz"
+_INPUTS = "inputs.npz"
 
 
 class PlainNames(NamedTuple):
@@ -31,21 +32,38 @@ def write_names(
     *,
     is_multi_label: bool = False,
     compared: bool = False,
+    inputs: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> PlainNames | None:
-    """Write `names.json`: lists of names in the order of their numbers; None where nothing has a name.
+    """Write `names.json`: lists of names in the order of their numbers; None where there is nothing to say.
 
     The folder is the graph of an exported model, made if need be; `place` is what the model's folder is
     called in the lines of Python. The classes are those of a node classifier. If a model of facts takes
-    cosines of relations (`compared`), these are written, too.
+    cosines of relations (`compared`), these are written, too, as are the `inputs` that a program of
+    nodes takes of the graph.
     """
     opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
     if (folder / "knowledge_graph.npz").is_file():
         return _of_facts(folder, place, opened, compared)
     nodes = _node_names(folder)
     names = {kind: list(listed) for kind, listed in (("nodes", nodes), ("classes", classes)) if listed}
-    if not names:
-        return None
-    before, after = [opened], []
+    described: dict[str, str] = {}
+    before: list[str] = []
+    after: list[str] = []
+    if inputs:
+        write_arrays(folder / _INPUTS, {"format": 1}, dict(inputs))
+        taken = [name for name in inputs if name not in ("mean", "scale")]
+        described[f"graph/{_INPUTS}"] = f"{', '.join(taken)} of the model's graph" + (
+            "; mean and scale, [F]: features x of other nodes are (x - mean) / scale"
+            if "mean" in inputs
+            else ""
+        )
+        before.append(f"graph = numpy.load({f'{place}/graph/{_INPUTS}'!r})")
+        before.append(f"{', '.join(taken)} = {', '.join(f'graph[{name!r}]' for name in taken)}")
+    if not nodes and not classes:  # of links between nodes that are numbers
+        before += ["source, target = numpy.array([0]), numpy.array([1])"]
+        return PlainNames(described, before, after) if inputs else None
+    described[f"graph/{NAMES}"] = _write(folder, names)
+    before.append(opened)
     if classes and is_multi_label:
         after.append("labels = [[names['classes'][i] for i in row.nonzero()[0]] for row in scores > 0]")
     elif classes:
@@ -57,7 +75,7 @@ def write_names(
             f"{end} = numpy.array([names['nodes'].index({name!r})])"
             for end, name in (("source", nodes[0]), ("target", nodes[-1]))
         ]
-    return PlainNames({f"graph/{NAMES}": _write(folder, names)}, before, after)
+    return PlainNames(described, before, after)
 
 
 def _of_facts(folder: Path, place: str, opened: str, compared: bool) -> PlainNames:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +28,8 @@ from graphzoo.tasks.scores import mean_of_draws
 from graphzoo.types import PairSubgraphs
 
 if TYPE_CHECKING:
+    from graphzoo.inference.link_model import LinkModel
+    from graphzoo.inference.node_model import NodeModel
     from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification, Task
 
 
@@ -35,6 +38,7 @@ DESCRIPTION = "inputs.json"
 _NODES, _EDGES, _QUERIES, _RELATIONS = 7, 11, 3, 5
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
+_MOST_INPUTS = 2**28  # bytes of features written beside a program
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
 _PAIR_OUTPUT = (
     "[B]: logit of each pair as it is given; where the run averages both directions or several relabelings, "
@@ -163,7 +167,7 @@ def of_facts(task: KGCompletion, scale: int) -> Program:
 
 def of_nodes(task: NodeClassification, scale: int) -> Program:
     """Every node's logits."""
-    inputs = _graph_inputs(task.node_encoder, scale)
+    inputs = _example_graph(task.node_encoder, scale)
     module = _Nodes(_States(task.node_encoder, list(inputs)[1]), task.decoder)
     return Program(module, inputs, "[N, C]: logit of every class")
 
@@ -184,7 +188,7 @@ def of_links(task: LinkPrediction, scale: int) -> Program | None:
         "source": (pairs[0], "[B], int64: one node of each pair"),
         "target": (pairs[1], "[B], int64: the other"),
     }
-    inputs = _graph_inputs(encoder, scale)
+    inputs = _example_graph(encoder, scale)
     return Program(_NodePairs(_States(encoder, list(inputs)[1]), task.decoder), inputs | ends, _PAIR_OUTPUT)
 
 
@@ -233,11 +237,15 @@ def _of_subgraphs(encoder: PairEncoder, decoder: nn.Module, scale: int) -> Progr
     return Program(_Subgraphs(encoder, decoder), inputs, _PAIR_OUTPUT)
 
 
-def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, str]]:
+def _example_graph(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, str]]:
     x = torch.rand(scale * _NODES, encoder.spec.in_channels)
     around = torch.arange(scale * _NODES)
     edges = torch.stack([around, around.roll(1)])
-    edges = torch.cat([edges, edges.flip(0)], 1)
+    return graph_inputs(encoder, x, torch.cat([edges, edges.flip(0)], 1))
+
+
+def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tuple[Tensor, str]]:
+    """What a program takes of a graph, and in words; features, [N, F], are as the encoder sees them."""
     features = (x, "[N, F], float32: features, treated as the run's were")
     prepared = encoder.precompute(x, edges)
     if not encoder.needs_edges and [type(value) for value in prepared.values()] == [Tensor]:
@@ -261,6 +269,24 @@ def _graph_inputs(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, s
         )
         inputs[f"{_EDGES_GIVEN}_{steps}"] = (pairs[:, pairs[0] != pairs[1]], text)
     return inputs
+
+
+def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
+    """What the program of an encoder of nodes takes of the model's graph, by name, and how features were treated.
+
+    Empty for other encoders, and where the features would take more than `_MOST_INPUTS` bytes.
+    """
+    x, edges = model.graph_inputs()
+    encoder = model.task.encoder
+    if x is None or not isinstance(encoder, NodeEncoder) or 4 * x.numel() > _MOST_INPUTS:
+        return {}
+    x = x.to_dense() if x.layout is not torch.strided else x
+    with torch.no_grad():
+        made = {name: tensor for name, (tensor, _) in graph_inputs(encoder, x, edges).items()}
+    transform = model.transform
+    if transform is not None and transform.mean is not None and transform.scale is not None:
+        made |= {"mean": transform.mean, "scale": transform.scale}
+    return {name: tensor.numpy() for name, tensor in made.items()}
 
 
 def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:

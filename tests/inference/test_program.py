@@ -6,9 +6,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from helpers.link_runs import link_data, train_links
 from helpers.program_cases import NODES, SMALL, a_graph, trained
+from torch_geometric.data import Data
 
 import graphzoo
 from graphzoo.cli import main as graphzoo_main
@@ -232,3 +235,31 @@ def test_an_existing_folder_stays(umls_run, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="exists already"):
         export_run(umls_run.path, tmp_path / "mine", to="torch.export")
     assert [path.name for path in Path(tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("kind", ["galit", "nodeformer", "links"])
+def test_the_example_of_a_card_gives_the_scores_of_the_graph_without_graphzoo(tmp_path, kind):
+    """Features are standardised and, for GALiT, denoised in the folder; a user would not know how."""
+    if kind == "links":
+        train_links(tmp_path / "run", "galit", link_data())
+        expected = graphzoo.load(tmp_path / "run").score([(0, 1)])["score"].to_numpy()
+    else:
+        x = 3 * torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) + 5
+        around = torch.arange(60)
+        data = Data(x=x, edge_index=torch.stack([around, around.roll(1)]), y=(x[:, 0] > 5).long())
+        graphzoo.fit(kind, data, max_epochs=2, quiet=True, run_dir=tmp_path / "run")
+        expected = graphzoo.load(tmp_path / "run")._default.outputs.logits.numpy()
+    folder = export_run(tmp_path / "run", tmp_path / "program", to="torch.export")
+    code = """
+import sys
+sys.modules["graphzoo"] = None
+card = open("program/README.md").read().split("```python\\n")[1].split("```")[0]
+found = {}
+exec(card, found)
+found["numpy"].save("scores.npy", found["scores"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4, rtol=1e-4)
+    said = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
+    assert said.startswith("x, denoised of" if kind != "nodeformer" else "x, edge_index, edge_index_2 of")
