@@ -272,9 +272,10 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
 
 
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
-    """What the program of an encoder of nodes takes of the model's graph, by name, and how features were treated.
+    """What the program of an encoder of nodes takes of the model's graph, by name.
 
-    Empty for other encoders, and where the features would take more than `_MOST_INPUTS` bytes.
+    With the mean and scale of standardised features. Empty for other encoders, and where the features would
+    take more than `_MOST_INPUTS` bytes.
     """
     x, edges = model.graph_inputs()
     encoder = model.task.encoder
