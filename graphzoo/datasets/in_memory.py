@@ -149,7 +149,7 @@ def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
         if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
             return _named_links(rows)
         return GivenData("kg", split_triples(data, split_seed=split_index).save)
-    raise UsageError(f"data is a {type(data).__name__}; graphzoo trains on {_FORMS}")
+    raise UsageError(f"data is a {type(data).__name__}; graphzoo takes {_FORMS}")
 
 
 def _named_links(pairs: Any) -> GivenData:

@@ -438,13 +438,11 @@ class Task(LightningModule):
         were trained on, like exported ones.
         """
         resumed = self.__dict__.pop("_resumed", None)
-        here = self.describe_data(self._datamodule())
         if resumed is None and self._loaded_data:
             self.check_start(self._loaded_data, "the model")
-            data = self._loaded_data.get("data")
-            if data and data != here.get("data") and data not in self._earlier:
+            if (data := self._loaded_data.get("data")) and data not in self._earlier:
                 self._earlier = [*self._earlier, data]
-        self._loaded_data = here
+        self._loaded_data = self.describe_data(self._datamodule())
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
         transform = getattr(self._datamodule(), "transform", None)

@@ -691,7 +691,7 @@ def test_all_links_of_a_data_object_of_pyg_pass_messages(model):
     place = model._place(data)
     assert torch.equal(place.graph.train.sort(1).values, model.graph.train.sort(1).values)
     assert torch.equal(place.graph.x, data.x) and place.graph.num_nodes == data.num_nodes
-    with pytest.raises(UsageError, match="data= is a dict, from which no graph is read here"):
+    with pytest.raises(UsageError, match="data is a dict; graphzoo takes triples .*, an edge_index"):
         model.score(pairs, data={"edge_index": data.edge_index})
 
 

@@ -138,7 +138,8 @@ def test_what_a_fit_learnt_from_is_no_other_split_s_test(kind):
     for _ in range(2):
         trainer().fit(task, datamodule=first)
         trainer().test(task, datamodule=first, verbose=False)
-    assert "began_with" not in task.describe()
+    described = task.describe()
+    assert described["began_with"] == [described["data"]]
     weights = [parameter.clone() for parameter in task.parameters()]
     for stage in ("validate", "test", "fit"):
         with pytest.raises(UsageError, match="may be among its training"):

@@ -201,7 +201,7 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         (("heuristic.cn", "cora-link"), {}, "there is nothing to train"),
         (("knowformer", "citeseer-heuristics"), {}, "citeseer-heuristics"),
         (("knowformer", TRIPLES), {"data.path": "a"}, "give one of the two"),
-        (("knowformer", object()), {}, "data is a object; graphzoo trains on triples"),
+        (("knowformer", object()), {}, "data is a object; graphzoo takes triples"),
         (("galit", HeteroData()), {}, "one kind of node"),
         (("galit", labelled_data()), {"data.split": "nonsense"}, "unknown split 'nonsense'"),
         ((None, "umls"), {}, "fit needs a model"),

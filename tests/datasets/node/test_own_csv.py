@@ -138,7 +138,7 @@ def nodes_of(*rows, header="id,label,f"):
         (
             nodes_of("a,x,1,,1", "b,y,Köln,bus,nan", header="id,label,city,way,f"),
             EDGES,
-            r"line 3: feature 'city' is 'Köln' \('way' holds words too\).*\n.*columns of 0 and 1",
+            r"line 3: feature 'city' is 'Köln' \('way' holds words too\).*\n.*of 0 and 1 of each word",
         ),
         (
             nodes_of("a,x,1", "b,y,2", header="id,class,f"),
