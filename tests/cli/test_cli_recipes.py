@@ -218,6 +218,19 @@ def test_who_asks_to_stop_while_a_seed_ends_is_heard(monkeypatch, tmp_path, name
     assert run_command(["fit"]) == status
 
 
+@pytest.mark.parametrize(("in_foreground", "told"), [(False, 2), (True, 1)])
+def test_a_signal_for_the_command_alone_reaches_the_seed(monkeypatch, tmp_path, in_foreground, told):
+    """Of two: in the foreground of a terminal the first may be a Ctrl-C, which the seed has got itself."""
+    script = tmp_path / "seed"
+    once = "sleep 0.5\nkill -INT $PPID\n"
+    script.write_text(f"#!/bin/sh\ntrap 'echo told >> told' INT\n{once}{once}sleep 0.5\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(start_module, "_is_in_foreground", lambda: in_foreground)
+    assert run_command(["fit"]) == 130
+    assert Path("told").read_text() == "told\n" * told
+
+
 def test_reproduce_help_anywhere(cli):
     result = cli("reproduce", "knowformer", "umls", "--help")
     assert result.status == 0 and "usage: graphzoo reproduce" in result.out
