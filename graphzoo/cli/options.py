@@ -137,14 +137,17 @@ def lasting_words(words: Sequence[str]) -> list[str]:
 
 def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
     """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
-    for token in rest:
-        name, _, value = token.partition("=")
+    for token, following in zip(rest, [*rest[1:], ""], strict=False):
+        name, equals, value = token.partition("=")
+        value = value if equals else following
         if name.replace("-", "_") in ("__output", "__output_dir", "__out_dir"):
             raise UsageError(f"unknown option {name}\nDid you mean: --out?")
         if problem := _problem(name, command):
             raise UsageError(problem)
         if name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0"):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
+        if command == "reproduce" and name == "--trainer.limit_test_batches" and value in ("0", "0.0"):
+            raise UsageError(f"reproduce cannot use {name} {value}: a row needs its test\nLeave it out")
         if splits and name.endswith(".split_index"):
             raise UsageError("--splits sets --data.split_index itself; leave it out")
 

@@ -119,6 +119,7 @@ def _run_row(row: Row) -> int:
                 raise UsageError(
                     f"{run} was not tested, and a row needs its test\nGive data with a test split"
                 )
+            read_runs(directory, [run])  # refused before the next one takes its time
         which = _which(row.seeds, row.splits, row.command)
         made = ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(row.rest), *which]
         names = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}

@@ -43,6 +43,8 @@ WRONG = {
     "reproduce knowformer umls --seeds 3-1": "3-1 is empty; write 1-3",
     "reproduce knowformer umls --trainer.fast_dev_run": "cannot use --trainer.fast_dev_run",
     "reproduce knowformer umls --trainer.fast_dev_run=true": "leaves no results",
+    "reproduce knowformer umls --trainer.limit_test_batches 0": "a row needs its test",
+    "reproduce knowformer umls --trainer.limit_test_batches=0.0": "a row needs its test",
     "reproduce knowformer umls --print_config": "cannot use --print_config",
     "reproduce knowformer umls --model.help": "cannot use --model.help",
     "reproduce knowformer umls --recipe umls-demo --seeds 0 --out broken-row": "missing or damaged",

@@ -168,6 +168,23 @@ def test_reproduce_averages_seeds_of_one_setting_only(cli, finished_row, key, va
     assert result.status == 2 and "seed 1" in result.err and len(result.err.splitlines()) <= 6, result.err
 
 
+def test_a_seed_without_test_scores_ends_the_row_at_once(cli, monkeypatch):
+    """As a configuration file with `limit_test_batches: 0` makes it."""
+    started = []
+
+    def run(words):
+        folder = Path(words[words.index("--run_dir") + 1])
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text('{"metrics": {}}')
+        started.append(folder.name)
+        return 0
+
+    monkeypatch.setattr(reproduce_module, "run_command", run)
+    refused = cli("reproduce", "knowformer", "umls", "--out=row")
+    assert refused.status == 2 and "seed 0: row/seed-0/results.json has no test scores" in refused.err
+    assert started == ["seed-0"]
+
+
 def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, monkeypatch, finished_row):
     """Trap: Lightning starts its further processes with the command line of the first."""
     (finished_row / "seed-1/results.json").rename(finished_row / "seed-1/notes.txt")
