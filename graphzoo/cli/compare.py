@@ -31,6 +31,7 @@ from graphzoo.runs.tables import spread
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
+from graphzoo.training.options import split_options
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
@@ -307,6 +308,8 @@ def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
             words = ["test", *command_of(row.model, comparison.data)[1:]]
         else:
             words = ["test", "--ckpt_path", str(comparison.place(row.trials[0]))]
+            loggers = split_options(comparison.data)[0].get("logger")  # config.yaml's need --trust
+            words += [f"--logger={loggers}"] if loggers else []
         tell(f"testing {row.model}\n")
         if status := run_here([*words, "--run_dir", str(place), "--quiet"]):
             return status, {}

@@ -159,6 +159,8 @@ def _problem(name: str, command: str) -> str:
     if meant in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
         left_out = "it" if meant == name else name
         return f"{command} sets {meant} itself; leave {left_out} out"
+    if command == "compare" and meant == "--trainer.max_time":
+        return f"compare sets {meant} of each run itself\nGive the time for all runs together: --minutes"
     if short == "dry_run":
         remedy = "See what one takes: graphzoo fit --dry-run with the same model, data and options"
         return f"{command} cannot use {name}: it times one run\n{remedy}"

@@ -563,6 +563,11 @@ def test_a_name_that_is_wrong_takes_two_lines(cli, line, remedy):
         ("search galit cora --trialz 3", "unknown option --trialz\nDid you mean: --trials?"),
         ("search galit cora --minuts 3", "unknown option --minuts\nDid you mean: --minutes?"),
         ("search galit cora --no-tst", "unknown option --no-tst\nDid you mean: --no-test, --trust?"),
+        (
+            "compare --data umls --trainer.max_time 00:00:05:00",
+            "compare sets --trainer.max_time of each run itself\n"
+            "Give the time for all runs together: --minutes",
+        ),
         ("compare --data umls --minuts 3", "unknown option --minuts\nDid you mean: --minutes?"),
         ("compare --data umls --loger=csv", "unknown option --loger\nDid you mean: --logger?"),
     ],
