@@ -69,7 +69,7 @@ class MetricsFile(Logger):
             write_rows(self.path, [row for row in rows if _is_until(step, row)], self._columns)
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """The names of the columns, if that line is whole, and the rows without a last one that is cut off."""
+        """Names of the columns, if that line is whole, and rows, without a last one that is cut off."""
         data = read_regular(self.path) if self.path.is_file() else b""
         text = data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
         reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -83,7 +83,7 @@ class MetricsFile(Logger):
 
 
 def _is_until(step: int, row: Mapping[str | None, Any]) -> bool:
-    """Whether a row is of this step or one before; a damaged one, which has more columns or no step, is not."""
+    """Whether a row is of this step or an earlier one; one with further columns is damaged."""
     try:
         return None not in row and int(row.get("step") or 0) <= step
     except ValueError:

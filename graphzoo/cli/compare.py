@@ -19,7 +19,7 @@ from graphzoo.catalog.presets import Preset, list_presets
 from graphzoo.catalog.settings import flatten, word_of, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of, model_names
 from graphzoo.catalog.weights import WEIGHTS
-from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
+from graphzoo.cli.options import Parser, at_least, refuse_options
 from graphzoo.cli.row import data_paths
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
@@ -219,7 +219,7 @@ def _open(
     others -= {"command.json", LOCK}
     if others and not (folder / "command.json").is_file():
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
-    record = {"options": lasting_words(data), "models": models, "data": fingerprints(datamodule)}
+    record = {"options": data, "models": models, "data": fingerprints(datamodule)}
     record["protocol"] = protocol  # trials of another one cannot be compared with what follows
     claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor

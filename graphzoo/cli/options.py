@@ -130,11 +130,6 @@ def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
     return argv
 
 
-def lasting_words(words: Sequence[str]) -> list[str]:
-    """The words without `--debug`, which makes no other run."""
-    return [word for word in words if word != "--debug"]
-
-
 def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
     """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
     for token, following in zip(rest, [*rest[1:], ""], strict=False):

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import read_settings, value_of_word, words_of
-from graphzoo.cli.options import lasting_words, refuse_options
+from graphzoo.cli.options import refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data
@@ -69,7 +69,7 @@ class Row:
     def claim(self, variant: Variant) -> tuple[dict[str, Any], list[str]]:
         """What `command.json` says of the folder of a variant, and the options of its runs."""
         words = [*self.options, *words_of(variant.options)]
-        return {"options": lasting_words(words)}, words
+        return {"options": words}, words
 
     def check(self) -> None:
         """Refuse a wrong option of any variant now, not after the runs of those before it."""
