@@ -82,7 +82,7 @@ class MetricsFile(Logger):
         return list(reader.fieldnames or []), rows
 
 
-def _is_until(step: int, row: Mapping[str | None, Any]) -> bool:
+def _is_until(step: int, row: Mapping[Any, Any]) -> bool:
     """Whether a row is of this step or an earlier one; one with further columns is damaged."""
     try:
         return None not in row and int(row.get("step") or 0) <= step
