@@ -83,6 +83,8 @@ class Parser(argparse.ArgumentParser):
         name, problem = match.groups()
         if problem == "expected one argument":
             self.refuse(f"{name} needs a value")
+        if problem.startswith("ignored explicit argument"):
+            self.refuse(f"{name} takes no value")
         if value := re.match(r"invalid choice: '?(.*?)'? \(choose", problem, re.DOTALL):
             choices = next(
                 [str(choice) for choice in action.choices]

@@ -107,7 +107,8 @@ def plan_row(args: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -
     more = [*rest] if args.recipe is None else [*rest, "--recipe", args.recipe]
     command = "test" if _is_heuristic(args.model) else "fit"
     # Splits differ more than seeds do, and published rows take one run of each.
-    seeds = args.seeds or ("0" if args.splits or command == "test" else "0,1,2")
+    usual = "0" if args.splits or command == "test" else "0,1,2"
+    seeds = usual if args.seeds is None else args.seeds
     refuse_options(more, "reproduce", splits=bool(args.splits))
     runs_of(seeds, args.splits)
     options = ["--model", args.model, "--data", args.data, *more]

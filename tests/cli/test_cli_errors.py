@@ -39,6 +39,8 @@ WRONG = {
     "reproduce knowformer umls --seeds 0 --in-process --model.lrr=1": "Did you mean: --model.lr?",
     "search knowformer umls --splits 0-3": "umls has one split",
     "reproduce knowformer umls --seeds a": "--seeds takes numbers",
+    "reproduce knowformer umls --seeds=": "--seeds takes numbers",
+    "reproduce knowformer umls --in-process=1": "--in-process takes no value",
     "reproduce knowformer umls --seed 1": "reproduce sets --seed itself",
     "reproduce knowformer umls --seeds 3-1": "3-1 is empty; write 1-3",
     "reproduce knowformer umls --trainer.fast_dev_run": "cannot use --trainer.fast_dev_run",

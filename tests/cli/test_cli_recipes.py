@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 from helpers import warm_python
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.cli import doctor_gpu, main
+from graphzoo.cli import doctor, doctor_gpu, main
 from graphzoo.cli import reproduce as reproduce_module
 from graphzoo.datasets import load_knowledge_graph
 from graphzoo.inference.export import export_run
@@ -259,6 +260,20 @@ def test_doctor_reports_what_is_live(cli):
     assert "default (numba): works" in report.out
     for word in ("torch ", "lightning", "wandb", "torch-scatter", "data root"):
         assert word in report.out
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_doctor_names_every_required_package_that_is_missing(cli, monkeypatch, is_installed):
+    def requires(name):
+        if not is_installed:
+            raise PackageNotFoundError(name)
+        return ["wandb>=0.20", "nowhere[all]>=1; python_version > '3'", "onnxscript; extra == 'onnx'"]
+
+    monkeypatch.setattr(doctor, "requires", requires)
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    report = cli("doctor")
+    missing = [line.split()[0] for line in report.out.splitlines() if "MISSING" in line]
+    assert report.status == 1 and missing == (["wandb", "nowhere"] if is_installed else [*doctor._REQUIRED])
 
 
 def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
