@@ -143,7 +143,8 @@ def ours(
         found = row["metrics"][f"test/{name}"]
         count, verdict = len(found["values"]), ""
         if figure is not None:
-            verdict = compare(found["mean"], *figure, std=found["std"], runs=count, tested=row.get("tested"))
+            published, std = (found["mean"], *figure), found["std"]
+            verdict = compare(name, *published, std=std, runs=count, tested=row.get("tested"))
         return spread(name, found["mean"], found["std"]), verdict
 
     cells["ours"], cells[""] = shown(metric, figure)

@@ -40,6 +40,7 @@ MAY = {
     """,
     "what the system says of itself, and the null device": """
         training/dry_run.py::limited_memory read
+        training/start.py::_is_in_foreground read
         system/memory.py::_read read
         runs/lock.py::_boot read
         runs/lock.py::_passes_locks_on read

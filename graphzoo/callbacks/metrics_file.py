@@ -13,6 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from graphzoo.errors import UsageError
 from graphzoo.runs.results_file import write_rows
 from graphzoo.system.regular_files import read_regular
 
@@ -61,19 +62,29 @@ class MetricsFile(Logger):
     def forget_after(self, step: int) -> None:
         """Drop the rows behind an optimiser step: what a resumed run is about to do again.
 
-        A last line that a killed process or a full disk cut off goes with them.
+        Lines that a killed process or a full disk left damaged go with them.
         """
         self._columns, rows = self._read()
-        whole = not self._columns or read_regular(self.path).endswith(b"\n")
-        kept = rows if whole else rows[:-1]
-        kept = [row for row in kept if not row.get("step") or int(row["step"]) <= step]
-        if not whole or len(kept) < len(rows):
-            write_rows(self.path, kept, self._columns)
+        if self._columns:
+            write_rows(self.path, [row for row in rows if _is_until(step, row)], self._columns)
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """Names of the columns, if that line is whole, and rows, without a last one that is cut off."""
         data = read_regular(self.path) if self.path.is_file() else b""
-        if b"\n" not in data:
-            return [], []  # not even the line of names is whole
-        reader = csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""))
-        rows = list(reader)
+        text = data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        try:
+            rows = list(reader)
+        except csv.Error as error:
+            raise UsageError(
+                f"{self.path} is damaged ({error})\nMove it away: the run goes on without it"
+            ) from error
         return list(reader.fieldnames or []), rows
+
+
+def _is_until(step: int, row: Mapping[Any, Any]) -> bool:
+    """Whether a row is of this step or an earlier one; one with further columns is damaged."""
+    try:
+        return None not in row and int(row.get("step") or 0) <= step
+    except ValueError:
+        return False

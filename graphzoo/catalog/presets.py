@@ -7,6 +7,7 @@ Folders searched, the first hit wins: those in `GRAPHZOO_CONFIGS` (written like 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.regular_files import open_regular
+from graphzoo.system.shown import tell
 
 KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
 """Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
@@ -37,7 +39,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
     """The `# key: value` lines a file begins with; other comments are skipped, any other line ends it."""
     header: dict[str, str] = {}
     with open_regular(path) as file:
-        lines = file.read(_MOST_HEADER).decode("utf-8", errors="replace").splitlines()
+        lines = file.read(_MOST_HEADER).decode("utf-8-sig", errors="replace").splitlines()
     for line in lines:
         if not line.startswith("#"):
             break
@@ -51,10 +53,18 @@ def preset_roots() -> list[Path]:
     """Folders that are searched for presets, the user's own first."""
     named = os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep)
     own = [Path(part).expanduser() for part in named if part]
+    for root in own:
+        _warn_if_missing(root)
     package = Path(__file__).parents[1]
     # An installed graphzoo carries the presets inside the package, a checkout beside it.
     shipped = [folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()]
     return [*own, *shipped[:1]]
+
+
+@functools.cache  # once a process
+def _warn_if_missing(root: Path) -> None:
+    if not root.is_dir():
+        tell(f"GRAPHZOO_CONFIGS names {root}, and there is no such folder\n")
 
 
 def list_presets(kind: str, model: str | None = None) -> list[Preset]:
@@ -62,8 +72,8 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
     presets: dict[str, Preset] = {}
     for root in preset_roots():
         folder = root / kind
-        pattern = "*.yaml" if kind not in _OF_MODELS else f"{model or '*'}/*.yaml"
-        for path in folder.glob(pattern):
+        pattern = "*.y*ml" if kind not in _OF_MODELS else f"{model or '*'}/*.y*ml"  # .yaml and .yml
+        for path in sorted(folder.glob(pattern)):
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name not in presets:
                 presets[name] = Preset(kind, name, path, read_header(path))

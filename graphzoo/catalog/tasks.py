@@ -18,6 +18,18 @@ _PROGRAM = "graphzoo.inference.program"
 PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 
 
+_ERRORS = ("mr", "rmse")
+
+
+def is_error(metric: str) -> bool:
+    """Whether a metric, by its name or as it is logged, is best where it is least.
+
+    >>> is_error("rmse"), is_error("test/whole_graph/mr"), is_error("test/mrr")
+    (True, True, False)
+    """
+    return metric.rpartition("/")[2] in _ERRORS
+
+
 @dataclass(frozen=True)
 class TaskInfo:
     """All that is known of a kind of task before it is imported; a new task is a class and a row here.

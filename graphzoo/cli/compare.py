@@ -19,7 +19,7 @@ from graphzoo.catalog.presets import Preset, list_presets
 from graphzoo.catalog.settings import flatten, word_of, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of, model_names
 from graphzoo.catalog.weights import WEIGHTS
-from graphzoo.cli.options import Parser, at_least, lasting_words, refuse_options
+from graphzoo.cli.options import Parser, at_least, refuse_options
 from graphzoo.cli.row import data_paths
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
@@ -31,6 +31,7 @@ from graphzoo.runs.tables import spread
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
+from graphzoo.training.options import split_options
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
@@ -218,7 +219,7 @@ def _open(
     others -= {"command.json", LOCK}
     if others and not (folder / "command.json").is_file():
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
-    record = {"options": lasting_words(data), "models": models, "data": fingerprints(datamodule)}
+    record = {"options": data, "models": models, "data": fingerprints(datamodule)}
     record["protocol"] = protocol  # trials of another one cannot be compared with what follows
     claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor
@@ -307,6 +308,8 @@ def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
             words = ["test", *command_of(row.model, comparison.data)[1:]]
         else:
             words = ["test", "--ckpt_path", str(comparison.place(row.trials[0]))]
+            loggers = split_options(comparison.data)[0].get("logger")  # config.yaml's need --trust
+            words += [f"--logger={loggers}"] if loggers else []
         tell(f"testing {row.model}\n")
         if status := run_here([*words, "--run_dir", str(place), "--quiet"]):
             return status, {}

@@ -44,6 +44,7 @@ _HINTS = {
 _TRAINING = ("fit", "validate", "test")
 # Commands that name a model and a data set without options.
 _PAIRS = ("reproduce", "search")
+_TAKE_OPTIONS = (*_TRAINING, *_PAIRS, "compare")  # those of `graphzoo fit`
 _RUNS = ("fit", "predict", "export", "plot", "results", "test", "validate")
 Parsers = Callable[[str], Parser | None]
 """The parser of a command; None for those that Lightning reads, and for words that are not a command."""
@@ -163,4 +164,4 @@ def _options(command: str, actions: Sequence[argparse.Action]) -> list[str]:
     own = [name for action in actions for name in action.option_strings if name.startswith("--")]
     flags = [name.replace("_", "-") for name, text in FLAGS.items() if command == "fit" or text[:4] != "fit:"]
     ours = [f"--{name}" for name in (*OPTIONS, *flags, *LIGHTNING)]
-    return [*own, *(name for name in ours if command in (*_TRAINING, *_PAIRS) and name not in own)]
+    return [*own, *(name for name in ours if command in _TAKE_OPTIONS and name not in own)]

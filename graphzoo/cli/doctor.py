@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from graphzoo.cli.options import Parser
@@ -16,15 +18,21 @@ from graphzoo.system.memory import available_bytes
 from graphzoo.system.paths import existing_parent
 from graphzoo.system.shown import say
 
+# Of a checkout that is not installed, which has no list of its own.
 _REQUIRED = (
-    *("torch", "lightning", "torchmetrics", "torch-geometric", "jsonargparse", "omegaconf"),
-    *("numba", "numpy", "pandas", "pyarrow", "rich"),
+    "torch",
+    "lightning",
+    "torch-geometric",
+    "torchmetrics",
+    "jsonargparse",
+    "numba",
+    "rich",
+    "wandb",
 )
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
     "torch-scatter": "backend `scatter`: pip install --no-build-isolation torch-scatter",
     "tensorboard": "`--logger tensorboard`: pip install tensorboard",
-    "wandb": "`--logger wandb`: pip install wandb",
     "mlflow-skinny": "`--logger mlflow`: pip install mlflow-skinny",
     "onnxscript": "`export --to onnx`: pip install 'graphzoo[onnx]'",
 }
@@ -55,7 +63,7 @@ def doctor_main(argv: list[str]) -> int:
     missing = False
     _say("graphzoo", _version("graphzoo") or "not installed as a package (running from its folder)")
     _say("python", f"{platform.python_version()} on {platform.platform()}")
-    for name in _REQUIRED:
+    for name in _required():
         installed = _version(name)
         missing |= installed is None
         _say(name, installed or f"MISSING: pip install {name}")
@@ -140,6 +148,16 @@ def _sizes(folder: Path) -> list[int]:
             if path.is_file() and path.suffix != ".lock":
                 sizes.append(path.stat().st_size)
     return sizes
+
+
+def _required() -> Sequence[str]:
+    """The packages that graphzoo needs whatever is done with it."""
+    try:
+        entries = requires("graphzoo") or []
+    except PackageNotFoundError:
+        return _REQUIRED
+    needed = (re.match(r"[\w.-]+", entry) for entry in entries if "extra ==" not in entry)
+    return [match[0] for match in needed if match]
 
 
 def _version(name: str) -> str | None:

@@ -47,7 +47,7 @@ def test_main(argv: list[str]) -> int:
 def _settings_of(file: str) -> list[str]:
     """The lines of a configuration file, without comments; the file may come from anywhere."""
     try:
-        text = read_regular_text(file, most=_MOST_BYTES)
+        text = read_regular_text(file, most=_MOST_BYTES).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     return [line for line in text.splitlines() if not line.startswith("#")]

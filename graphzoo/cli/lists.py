@@ -7,7 +7,7 @@ import sys
 
 from graphzoo.catalog.classes import encoder_plugins
 from graphzoo.catalog.presets import KINDS, Preset, find_preset, first_score, list_presets
-from graphzoo.catalog.tasks import TASKS
+from graphzoo.catalog.tasks import TASKS, is_error
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.shown import say
@@ -68,10 +68,6 @@ def _rows(kind: str, recipes: list[Preset]) -> list[dict[str, str]]:
     return rows
 
 
-# Of these the least is best.
-_ERRORS = {"mr", *(row.monitor.removeprefix("val/") for row in TASKS.values() if row.mode == "min")}
-
-
 def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
     """A line for each model or data set on its best test score, of recipes with the data's own protocol.
 
@@ -85,7 +81,7 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
         if name not in (data, f"{data}-cpu", f"{data}-local") or measured is None:
             continue
         metric, value, text = measured
-        value = -value if kind == "data" and metric in _ERRORS else value
+        value = -value if kind == "data" and is_error(metric) else value
         if kind == "model" and (paper is None or paper[0] != metric):
             continue
         entry = f"{data if kind == 'model' else model}: {text}"

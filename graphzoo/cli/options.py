@@ -83,6 +83,8 @@ class Parser(argparse.ArgumentParser):
         name, problem = match.groups()
         if problem == "expected one argument":
             self.refuse(f"{name} needs a value")
+        if problem.startswith("ignored explicit argument"):
+            self.refuse(f"{name} takes no value")
         if value := re.match(r"invalid choice: '?(.*?)'? \(choose", problem, re.DOTALL):
             choices = next(
                 [str(choice) for choice in action.choices]
@@ -130,21 +132,19 @@ def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
     return argv
 
 
-def lasting_words(words: Sequence[str]) -> list[str]:
-    """The words without `--debug`, which makes no other run."""
-    return [word for word in words if word != "--debug"]
-
-
 def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
     """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
-    for token in rest:
-        name, _, value = token.partition("=")
+    for token, following in zip(rest, [*rest[1:], ""], strict=False):
+        name, equals, value = token.partition("=")
+        value = value if equals else following
         if name.replace("-", "_") in ("__output", "__output_dir", "__out_dir"):
             raise UsageError(f"unknown option {name}\nDid you mean: --out?")
         if problem := _problem(name, command):
             raise UsageError(problem)
         if name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0"):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
+        if command == "reproduce" and name == "--trainer.limit_test_batches" and value in ("0", "0.0"):
+            raise UsageError(f"reproduce cannot use {name} {value}: a row needs its test\nLeave it out")
         if splits and name.endswith(".split_index"):
             raise UsageError("--splits sets --data.split_index itself; leave it out")
 
@@ -156,6 +156,8 @@ def _problem(name: str, command: str) -> str:
     if meant in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
         left_out = "it" if meant == name else name
         return f"{command} sets {meant} itself; leave {left_out} out"
+    if command == "compare" and meant == "--trainer.max_time":
+        return f"compare sets {meant} of each run itself\nGive the time for all runs together: --minutes"
     if short == "dry_run":
         remedy = "See what one takes: graphzoo fit --dry-run with the same model, data and options"
         return f"{command} cannot use {name}: it times one run\n{remedy}"

@@ -148,7 +148,7 @@ def _check_kind(args: argparse.Namespace, kind: str) -> None:
     """Refuse options that belong to other kinds of run, and a run that needs a question without one."""
     own = _TASKS[kind]
     for name in (name for task in _TASKS.values() for name in task.options if name not in own.options):
-        if getattr(args, name) not in (None, False):
+        if (value := getattr(args, name)) is not None and value is not False:
             belongs = " or ".join(task.title for task in _TASKS.values() if name in task.options)
             run = f"{args.ckpt_path} is one of {own.title}"
             raise UsageError(f"{_option(name)} is for runs of {belongs}; {run}")

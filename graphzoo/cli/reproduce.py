@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 from graphzoo.catalog.presets import read_header
 from graphzoo.catalog.settings import words_of
 from graphzoo.catalog.tasks import task_of_data
-from graphzoo.cli.options import Parser, check_splits, lasting_words, pair_first
+from graphzoo.cli.options import Parser, check_splits, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
 from graphzoo.cli.row import Row, plan_row
 from graphzoo.errors import UsageError
@@ -20,7 +19,7 @@ from graphzoo.runs.average import read_runs, write_row
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import missing_folders, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
-from graphzoo.runs.series import Run, claim, whole_numbers
+from graphzoo.runs.series import Run, claim, lasting_words, whole_numbers
 from graphzoo.runs.tables import how_many, print_rows
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted
@@ -119,8 +118,9 @@ def _run_row(row: Row) -> int:
                 raise UsageError(
                     f"{run} was not tested, and a row needs its test\nGive data with a test split"
                 )
+            read_runs(directory, [run])  # refused before the next one takes its time
         which = _which(row.seeds, row.splits, row.command)
-        made = ["graphzoo", "reproduce", plan.model, plan.data, *_lasting(row.rest), *which]
+        made = ["graphzoo", "reproduce", plan.model, plan.data, *lasting_words(row.rest), *which]
         names = {"model": plan.model, "data": plan.data, "recipe": plan.recipe, "name": variant.name}
         published, made_by = variant.published(plan), None if row.title else made
         rows.append(write_row(directory, runs, **names, published=published, command=made_by))
@@ -173,15 +173,6 @@ def _tell_left_out(folders: list[Path], runs: list[Run]) -> None:
             f"finished there before, not averaged here: {named}\n"
             "With their seeds and splits the same command averages over all, and runs what is missing.\n"
         )
-
-
-def _lasting(words: list[str]) -> list[str]:
-    """The options without those that say where and how it is shown, which change no figure."""
-    shown = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option in ("--logger", "--data.root", "--trainer.enable_progress_bar"):
-        shown.add_argument(option)
-    shown.add_argument("--quiet", action="store_true")
-    return shown.parse_known_args(lasting_words(words))[1]
 
 
 def _which(seeds: str, splits: str, command: str) -> list[str]:

@@ -110,7 +110,7 @@ def _line(row: Mapping[str, Any], metric: str, *, commands: bool) -> list[str]:
     command = (row.get("command") or "") if commands else ""
     command = f"`{command}`" if command.startswith("graphzoo ") else command
     who = [row["data"], model, PERCENT.get(name, name), ours, str(len(figure["values"])), seeds_of(row)]
-    remarks = [_verdict(row, figure), protocol or row.get("protocol") or "", row.get("differs") or ""]
+    remarks = [_verdict(row, metric), protocol or row.get("protocol") or "", row.get("differs") or ""]
     return [*who, published, *remarks, command]
 
 
@@ -121,9 +121,10 @@ def _with_other_protocol(row: Mapping[str, Any]) -> list[str]:
     return [main, *(name for name in others if name in row["metrics"])]
 
 
-def _verdict(row: Mapping[str, Any], figure: Mapping[str, Any]) -> str:
+def _verdict(row: Mapping[str, Any], metric: str) -> str:
+    figure = row["metrics"][metric]
     papers, runs = (figure.get("paper"), figure.get("paper_std")), len(figure["values"])
-    return compare(figure["mean"], *papers, std=figure["std"], runs=runs, tested=row.get("tested"))
+    return compare(metric, figure["mean"], *papers, std=figure["std"], runs=runs, tested=row.get("tested"))
 
 
 def _print(lines: list[list[str]]) -> None:
@@ -184,7 +185,7 @@ def _to_csv(rows: Sequence[Mapping[str, Any]], only: str, commands: bool) -> str
                 continue
             paper, paper_std = figure.get("paper"), figure.get("paper_std")
             figures = [figure["mean"], figure["std"], len(figure["values"]), *lists, paper, paper_std]
-            remarks = [_verdict(row, figure), visible(row["differs"]) if row.get("differs") else None]
+            remarks = [_verdict(row, metric), visible(row["differs"]) if row.get("differs") else None]
             remarks.append(split_protocol(metric)[1] or row.get("protocol"))
             remarks += [visible(row.get("command") or "")] if commands else []
             # a terminal may be what reads it

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import read_settings, value_of_word, words_of
-from graphzoo.cli.options import lasting_words, refuse_options
+from graphzoo.cli.options import refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data
@@ -69,7 +69,7 @@ class Row:
     def claim(self, variant: Variant) -> tuple[dict[str, Any], list[str]]:
         """What `command.json` says of the folder of a variant, and the options of its runs."""
         words = [*self.options, *words_of(variant.options)]
-        return {"options": lasting_words(words)}, words
+        return {"options": words}, words
 
     def check(self) -> None:
         """Refuse a wrong option of any variant now, not after the runs of those before it."""
@@ -107,7 +107,8 @@ def plan_row(args: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -
     more = [*rest] if args.recipe is None else [*rest, "--recipe", args.recipe]
     command = "test" if _is_heuristic(args.model) else "fit"
     # Splits differ more than seeds do, and published rows take one run of each.
-    seeds = args.seeds or ("0" if args.splits or command == "test" else "0,1,2")
+    usual = "0" if args.splits or command == "test" else "0,1,2"
+    seeds = usual if args.seeds is None else args.seeds
     refuse_options(more, "reproduce", splits=bool(args.splits))
     runs_of(seeds, args.splits)
     options = ["--model", args.model, "--data", args.data, *more]

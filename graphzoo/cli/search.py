@@ -16,13 +16,13 @@ import yaml
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.catalog.settings import flatten, read_settings, value_of_word, word_of, words_of
 from graphzoo.catalog.tasks import TASKS
-from graphzoo.cli.options import Parser, at_least, check_splits, lasting_words, pair_first, refuse_options
+from graphzoo.cli.options import Parser, at_least, check_splits, pair_first, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
 from graphzoo.runs.published import mean_and_deviation
 from graphzoo.runs.results_file import write_results
-from graphzoo.runs.series import Run, claim, runs_of
+from graphzoo.runs.series import Run, claim, lasting_words, runs_of
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import cell, console, say, tell
@@ -43,7 +43,7 @@ _LEAN = [
     "--trainer.num_sanity_val_steps=0",
 ]
 _SHOWN = 5  # trials in the table
-_UNTOLD = ("--quiet", "--debug", "--no-test", "--no_test")  # change no figure, or are not for reproduce
+_NO_TEST = ("--no-test", "--no_test")  # not for reproduce
 _OF_ENTRIES = ("--trainer.callbacks.", "--trainer.logger.")  # set an argument of the last one in a list
 _FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
 
@@ -96,7 +96,7 @@ def search_main(argv: list[str]) -> int:
         return _write_sweep(args, plan, space, runs, rest)
     typed = ["--model", plan.model, "--data", plan.data, *rest]
     record: dict[str, Any] = {
-        "options": lasting_words(typed),
+        "options": typed,
         "runs": [str(run) for run in runs],
         "sampler": [args.sampler, args.sampler_seed],
         "window": args.window,
@@ -336,7 +336,7 @@ def _report(
     path = options.get("data.path", options.get("data.init_args.path"))
     words = ["graphzoo", "reproduce", plan.model, plan.data, "--recipe", str(recipe)]
     words += [] if path is None else words_of({"data.path": path})
-    words += [word for word in left_out if word not in _UNTOLD]
+    words += [word for word in lasting_words(left_out) if word not in _NO_TEST]
     words += words_of({"data.split": redrawn[1]}) if redrawn[1] else []
     tell(f"{recipe}: test it once with {shlex.join(words)}\n")
 

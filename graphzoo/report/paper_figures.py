@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graphzoo.catalog.tasks import PERCENT
+from graphzoo.catalog.tasks import PERCENT, is_error
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.results import shown_name
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_LOWER_IS_BETTER = ("mr", "rmse")
 # Inches: a row with its name above it, a panel's axis, and a panel's heading.
 _ROW, _AXIS, _HEADING = 0.42, 0.3, 0.22
 # The least width of an axis, as a part of its figures: equal ones make no scale of rounding errors.
@@ -65,7 +64,7 @@ def _of_one(group: Group) -> list[Picture]:
     units: dict[str, list[str]] = {}
     for name in _compared(group):
         short = name.removeprefix("test/")
-        unit = "%" if short in PERCENT else short if short in _LOWER_IS_BETTER else ""
+        unit = "%" if short in PERCENT else short if is_error(short) else ""
         units.setdefault(unit, []).append(name)
     pictures = []
     for names in units.values():
@@ -115,7 +114,7 @@ def _picture(
             texts.append(f"{text}.")
     what = "results" if alone else shown_name(short)
     title = f"Test {what} beside the paper's"
-    better = "lower is better" if short in _LOWER_IS_BETTER else "higher is better"
+    better = "lower is better" if is_error(short) else "higher is better"
     draw = partial(_draw, panels, f"{shown_name(short)}, {better}" if several else better, headings=several)
     name = "paper" if alone else f"paper-{slug(short)}"
     return Picture(name, title, f"{title}. {' '.join(texts)}", draw, _caption(panels))

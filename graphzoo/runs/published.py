@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphzoo.catalog.presets import Preset, find_preset
+from graphzoo.catalog.tasks import is_error
 
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
 PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
@@ -17,7 +18,7 @@ SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "
 
 VERDICTS = (
     "Above and below: by more than the paper's standard deviation; where it gives none, our standard error; "
-    "for one run that of the test set, and one run is never above."
+    "for one run that of the test set, and one run is never called better."
 )
 """The rule of `compare` for readers of a table."""
 
@@ -111,6 +112,7 @@ def published_values(model: str, recipe: str, data: str) -> dict[str, Published]
 
 
 def compare(
+    metric: str,
     mean: float,
     paper: float | None,
     paper_std: float | None,
@@ -123,36 +125,39 @@ def compare(
 
     "above" and "below" are beyond the margin, "met" is within: the paper's standard deviation; where it gives
     none, the standard error of our runs, std / sqrt(runs); for a single run that of the test set, at most
-    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never "above". It is "" where
-    nothing is published and where our mean is NaN. `tested` are queries, nodes or pairs.
+    sqrt(m (1 - m) / tested) for a mean m of scores between 0 and 1. One run is never better: "above", or
+    "below" for a metric that `is_error`. It is "" where nothing is published and where our mean is NaN.
+    `tested` are queries, nodes or pairs.
 
-    >>> compare(0.85, 0.851, 0.006), compare(0.84, 0.851, 0.006), compare(0.86, 0.851, 0.006, runs=3)
-    ('met', 'below', 'above')
-    >>> compare(0.45, 0.466, None, tested=410), compare(0.74, 0.827, None, tested=200)
+    >>> [compare("acc", mean, 0.851, 0.006, runs=3) for mean in (0.85, 0.84, 0.86)]
+    ['met', 'below', 'above']
+    >>> compare("mrr", 0.45, 0.466, None, tested=410), compare("mrr", 0.74, 0.827, None, tested=200)
     ('met', 'below')
-    >>> compare(0.14023, 0.1402, None), compare(0.14017, 0.1402, None), compare(0.14014, 0.1402, None)
-    ('met', 'met', 'below')
-    >>> compare(0.70951, 0.709, None, std=0.0016, runs=3)
+    >>> [compare("mrr", mean, 0.1402, None) for mean in (0.14023, 0.14017, 0.14014)]
+    ['met', 'met', 'below']
+    >>> compare("acc", 0.70951, 0.709, None, std=0.0016, runs=3)
     'met'
+    >>> compare("mr", 200.0, 100.0, None), compare("mr", 50.0, 100.0, None)
+    ('above', 'met')
     """
     if paper is None or math.isnan(mean):
         return ""
     # papers give three or four digits, zeros at the end are lost: what differs behind them is no difference
     rounded = round(mean, max(3, len(repr(paper).partition(".")[2])))
-    margin = _margin(mean, paper_std, std, runs, tested) + _ROUNDING
-    if max(mean, rounded) < paper - margin:
-        return "below"
-    return "above" if min(mean, rounded) > paper + margin and runs > 1 else "met"
-
-
-def _margin(mean: float, paper_std: float | None, std: float | None, runs: int, tested: int | None) -> float:
+    margin = _ROUNDING
     if paper_std is not None:
-        return paper_std
-    if std is not None and runs > 1:
-        return std / math.sqrt(runs)
-    if tested and 0 <= mean <= 1:
-        return math.sqrt(mean * (1 - mean) / tested)
-    return 0.0
+        margin += paper_std
+    elif std is not None and runs > 1:
+        margin += std / math.sqrt(runs)
+    elif tested and 0 <= mean <= 1 and not is_error(metric):
+        margin += math.sqrt(mean * (1 - mean) / tested)
+    if max(mean, rounded) < paper - margin:
+        verdict, is_better = "below", is_error(metric)
+    elif min(mean, rounded) > paper + margin:
+        verdict, is_better = "above", not is_error(metric)
+    else:
+        return "met"
+    return "met" if is_better and runs == 1 else verdict
 
 
 def check_figures(figures: Iterable[Any]) -> None:

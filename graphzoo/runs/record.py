@@ -210,7 +210,7 @@ class Group:
         if (paper := self.published().get(name)) is None:
             return ""
         source = self.row or self.first.result
-        return compare(mean, *paper, std=deviation, runs=count, tested=source.get("tested"))
+        return compare(name, mean, *paper, std=deviation, runs=count, tested=source.get("tested"))
 
     def published(self) -> dict[str, Published]:
         """The paper's figures: of the row, else of the recipe."""

@@ -17,6 +17,8 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
 _MOST_NUMBERS = 10_000
+# Where data lie and what is shown, which change no figure.
+_SHOWN = ("--quiet", "--debug", "--logger", "--data.root", "--trainer.enable_progress_bar")
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ def runs_of(seeds: str, splits: str) -> list[Run]:
 def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begun: bool, what: str) -> None:
     """Write down in `command.json` what a folder's runs are made of; other settings never get into it.
 
-    The `record` must stay the same, and so must the content of files among the `words` of the command line.
-    Until the folder has `begun` to hold runs, a new record replaces the old one. `what` it holds is for
-    messages. A fingerprint of the data is called "data".
+    The `record` must stay the same (of its options the `lasting_words`), and so must the content of files
+    among the `words` of the command line. Until the folder has `begun` to hold runs, a new record replaces
+    the old one. `what` it holds is for messages. A fingerprint of the data is called "data".
     """
     path, now = folder / "command.json", _with_files(record, words)
     if path.is_file() and begun:
@@ -90,6 +92,15 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
     write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")
 
 
+def lasting_words(words: Sequence[str]) -> list[str]:
+    """The words without those that change no figure, an option and its value in one.
+
+    >>> lasting_words(["--model.lr", "0.1", "--quiet", "--logger", "csv", "--data.root=there", "--debug"])
+    ['--model.lr=0.1']
+    """
+    return [word for word in _joined(words) if str(word).partition("=")[0] not in _SHOWN]
+
+
 def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) -> bool:
     """Whether `claim` would take what the folder holds as runs of these settings."""
     now = _with_files(record, words)
@@ -108,7 +119,7 @@ def _same(before: Any, now: Any) -> bool:
     return before == now or _by_name(before) == _by_name(now) is not None
 
 
-def _joined(words: list[Any]) -> list[Any]:
+def _joined(words: Sequence[Any]) -> list[Any]:
     """Words of a command line, an option and its value in one.
 
     >>> _joined(["--model.lr", "0.1", "--debug", "--seed=1"])
@@ -146,7 +157,8 @@ def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, An
         name = word.rpartition("=")[2]
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
             files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-    written: dict[str, Any] = json.loads(json.dumps({**record, "files": files}))
+    options = lasting_words(record["options"])
+    written: dict[str, Any] = json.loads(json.dumps({**record, "options": options, "files": files}))
     return written
 
 
@@ -155,7 +167,8 @@ def _written(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     before = read_json(path)
     if isinstance(before, list):
         before = {"options": before}
-    return {"files": now["files"], "data": now.get("data"), **before}
+    before = {"files": now["files"], "data": now.get("data"), **before}
+    return {**before, "options": lasting_words(before.get("options", []))}  # earlier versions wrote more
 
 
 def whole_numbers(text: str, option: str) -> list[int]:

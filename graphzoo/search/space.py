@@ -180,16 +180,19 @@ class _Absent:
 def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Options as a configuration file says them, on top of those in `base`, which stays as it is.
 
+    A class that is named beside its arguments becomes their `class_path`.
+
     >>> nested({"model.encoder.gamma": 0.1, "trainer.max_epochs": 3})
     {'model': {'init_args': {'encoder': {'init_args': {'gamma': 0.1}}}}, 'trainer': {'max_epochs': 3}}
     """
     whole = copy.deepcopy(dict(base or {}))
-    for name, value in options.items():
+    for name in sorted(options, key=lambda name: len(_parts(name))):  # a class before its arguments
         *folders, last = _parts(name)
         place = whole
         for folder in folders:
             below = place.get(folder)
-            place[folder] = below if isinstance(below, dict) else {}
+            named = {"class_path": below} if isinstance(below, str) else {}
+            place[folder] = below if isinstance(below, dict) else named
             place = place[folder]
-        place[last] = value
+        place[last] = options[name]
     return whole

@@ -137,7 +137,8 @@ class TrialStudy:
         if not self.complete:
             return False
         maximize = self.study.direction == optuna.study.StudyDirection.MAXIMIZE
-        best_run = (max if maximize else min)(v for t in self.complete for v in t.user_attrs["values"])
+        ended = (trial.user_attrs.get("values", []) for trial in self.trials)
+        best_run = (max if maximize else min)(value for runs in [values, *ended] for value in runs)
         bound = (sum(values) + (self._num_runs - len(values)) * best_run) / self._num_runs
         best = float(self.complete[0].value or 0.0)
         return bool(bound < best if maximize else bound > best)

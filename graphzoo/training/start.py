@@ -63,14 +63,16 @@ def started(
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
-    # A Ctrl-C reaches both processes; a SIGTERM this one alone. Either way the seed saves, and then both end.
     command = [sys.executable, "-m", "graphzoo.cli", *arguments]
     received: list[signal.Signals] = []
     process: subprocess.Popen[bytes] | None = None
 
     def pass_on(signum: int, frame: Any) -> None:
+        # A Ctrl-C in the terminal reaches both processes, what `kill` sends this one alone. Who repeats a
+        # SIGINT has sent it with `kill`, or wants both to end at once.
+        has_come = signum == signal.SIGINT and signum not in received and _is_in_foreground()
         received.append(signal.Signals(signum))
-        if signum == signal.SIGTERM and process is not None:
+        if process is not None and not has_come:
             process.send_signal(signum)
 
     before: dict[signal.Signals, Any] = {}
@@ -79,12 +81,24 @@ def started(
         before = {signum: signal.signal(signum, pass_on) for signum in (signal.SIGTERM, signal.SIGINT)}
     try:
         with subprocess.Popen(command, env=environment, **streams) as process:
-            if signal.SIGTERM in received:
-                process.send_signal(signal.SIGTERM)
+            if received:
+                process.send_signal(received[-1])
             yield process, received
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def _is_in_foreground() -> bool:
+    """Whether a Ctrl-C in the terminal reaches this process, and with it those that it has started."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
 
 
 def last_words(log: Path) -> str:

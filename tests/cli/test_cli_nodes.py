@@ -223,6 +223,7 @@ def test_predict_on_another_graph(fit_nodes, cli, workplace):
     ("arguments", "message"),
     [
         (["--queries=nodes.txt"], "--queries is for runs of knowledge-graph completion; run is one of node"),
+        (["--reverse-weight=0"], "--reverse-weight is for runs of knowledge-graph completion"),
         (["--top-k=3"], "--top-k is for runs of knowledge-graph completion"),
         (["--nodes=nothing.txt"], "nothing.txt: no such file"),
     ],

@@ -56,10 +56,9 @@ def test_help_shows_settings_once_model_and_data_are_known(cli):
     Path("mine.yaml").write_bytes(b"# caf\xe9\ntrainer: {}\n")
     refused = cli("fit", "--config", "mine.yaml", "--help")
     assert refused.status == 2 and "mine.yaml is not UTF-8 text" in refused.err
-    Path("mine.yaml").write_text("# a comment\ntrainer:\n  max_epochs: 7\n")
-    assert (
-        "    max_epochs: 7" in cli("fit", "--model=gcn", "--data=cora", "--config", "mine.yaml", "--help").out
-    )
+    Path("mine.yaml").write_text("\ufeff# a comment\ntrainer:\n  max_epochs: 7\n")
+    shown = cli("fit", "--model=gcn", "--data=cora", "--config", "mine.yaml", "--help").out
+    assert "    max_epochs: 7" in shown and "a comment" not in shown
 
 
 @pytest.mark.parametrize("flag", ["--override", "--no-test", "--dry-run"])
@@ -137,6 +136,15 @@ def test_own_presets_come_first(own_presets):
     assert find_preset("data", "umls").header["title"] == "my own UMLS"
     assert find_preset("model", "nodeonly").path == own_presets / "model" / "nodeonly.yaml"
     assert find_preset("model", "knowformer").header["title"]  # the shipped ones are still there
+    (own_presets / "model" / "short.yml").write_text("# title: short\nmodel: {}\n")
+    assert find_preset("model", "short").header == {"title": "short"}
+
+
+def test_a_folder_of_presets_that_is_missing_is_told_once(cli, monkeypatch, workplace):
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", str(workplace / "nowhere"))
+    listed = cli("list")
+    assert listed.status == 0 and listed.out
+    assert listed.err == f"GRAPHZOO_CONFIGS names {workplace / 'nowhere'}, and there is no such folder\n"
 
 
 def test_a_model_that_cannot_do_the_task_is_refused_with_the_reason(own_presets):
@@ -258,6 +266,8 @@ def test_header_ends_where_the_settings_begin(tmp_path):
         "# A sentence: with a colon, which is not a key of one word\n# key: value: more\na: 1\n# late: no\n"
     )
     assert read_header(file) == {"key": "value: more"}
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert read_header(file) == {"key": "value: more"}, "as editors on Windows begin a file"
 
 
 def test_nearest_names():

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 from helpers import warm_python
 
 from graphzoo.catalog.presets import list_presets
-from graphzoo.cli import doctor_gpu, main
+from graphzoo.cli import doctor, doctor_gpu, main
 from graphzoo.cli import reproduce as reproduce_module
 from graphzoo.datasets import load_knowledge_graph
 from graphzoo.inference.export import export_run
@@ -168,6 +169,23 @@ def test_reproduce_averages_seeds_of_one_setting_only(cli, finished_row, key, va
     assert result.status == 2 and "seed 1" in result.err and len(result.err.splitlines()) <= 6, result.err
 
 
+def test_a_seed_without_test_scores_ends_the_row_at_once(cli, monkeypatch):
+    """As a configuration file with `limit_test_batches: 0` makes it."""
+    started = []
+
+    def run(words):
+        folder = Path(words[words.index("--run_dir") + 1])
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text('{"metrics": {}}')
+        started.append(folder.name)
+        return 0
+
+    monkeypatch.setattr(reproduce_module, "run_command", run)
+    refused = cli("reproduce", "knowformer", "umls", "--out=row")
+    assert refused.status == 2 and "seed 0: row/seed-0/results.json has no test scores" in refused.err
+    assert started == ["seed-0"]
+
+
 def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, monkeypatch, finished_row):
     """Trap: Lightning starts its further processes with the command line of the first."""
     (finished_row / "seed-1/results.json").rename(finished_row / "seed-1/notes.txt")
@@ -218,6 +236,19 @@ def test_who_asks_to_stop_while_a_seed_ends_is_heard(monkeypatch, tmp_path, name
     assert run_command(["fit"]) == status
 
 
+@pytest.mark.parametrize(("in_foreground", "told"), [(False, 2), (True, 1)])
+def test_a_signal_for_the_command_alone_reaches_the_seed(monkeypatch, tmp_path, in_foreground, told):
+    """Of two: in the foreground of a terminal the first may be a Ctrl-C, which the seed has got itself."""
+    script = tmp_path / "seed"
+    once = "sleep 0.5\nkill -INT $PPID\n"
+    script.write_text(f"#!/bin/sh\ntrap 'echo told >> told' INT\n{once}{once}sleep 0.5\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(start_module, "_is_in_foreground", lambda: in_foreground)
+    assert run_command(["fit"]) == 130
+    assert Path("told").read_text() == "told\n" * told
+
+
 def test_reproduce_help_anywhere(cli):
     result = cli("reproduce", "knowformer", "umls", "--help")
     assert result.status == 0 and "usage: graphzoo reproduce" in result.out
@@ -229,6 +260,20 @@ def test_doctor_reports_what_is_live(cli):
     assert "default (numba): works" in report.out
     for word in ("torch ", "lightning", "wandb", "torch-scatter", "data root"):
         assert word in report.out
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_doctor_names_every_required_package_that_is_missing(cli, monkeypatch, is_installed):
+    def requires(name):
+        if not is_installed:
+            raise PackageNotFoundError(name)
+        return ["wandb>=0.20", "nowhere[all]>=1; python_version > '3'", "onnxscript; extra == 'onnx'"]
+
+    monkeypatch.setattr(doctor, "requires", requires)
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    report = cli("doctor")
+    missing = [line.split()[0] for line in report.out.splitlines() if "MISSING" in line]
+    assert report.status == 1 and missing == (["wandb", "nowhere"] if is_installed else [*doctor._REQUIRED])
 
 
 def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):

@@ -18,6 +18,7 @@ from lightning import Callback, Trainer
 from graphzoo.callbacks import MetricsFile, ProgressBar, Throughput
 from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer
+from graphzoo.errors import UsageError
 from graphzoo.report.results import headline, results_section
 from graphzoo.runs.record import find_records, group_records
 from graphzoo.runs.results_file import config_hash
@@ -512,6 +513,23 @@ def test_metrics_file_grows_new_columns_and_forgets(tmp_path):
         assert [(row["step"], row["a"], row["b"]) for row in csv.DictReader(lines)] == [
             ("0", "1.0", ""), ("1", "", "2.0"), ("2", "", "4.0"),
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tail", [b"2,\xff\xfe\x00", b"2,\xff\xfe\x00\n", b"x,1.0\n", b"1,1.0,1.0,1.0\n"])
+def test_a_damaged_tail_of_the_metrics_is_left_out_by_a_resumed_run(tmp_path, tail):
+    file = MetricsFile(tmp_path)
+    file.log_metrics({"a": 1.0}, step=0)
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole + tail)
+    MetricsFile(tmp_path).forget_after(1)
+    assert file.path.read_bytes() == whole
+
+
+def test_metrics_that_nobody_can_read_are_named(tmp_path):
+    file = MetricsFile(tmp_path)
+    file.path.write_text("step,a\n0," + "1" * 200_000 + "\n")
+    with pytest.raises(UsageError, match=r"metrics.csv is damaged .*\nMove it away"):
+        file.forget_after(1)
 
 
 def test_config_hash_depends_on_settings_alone():

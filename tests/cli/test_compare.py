@@ -128,6 +128,13 @@ def test_models_of_ones_own_are_tried_when_they_are_named(cli, nodes, monkeypatc
     assert "the weights of knowformer-any are for other data" in triples
 
 
+def test_the_winner_s_test_has_the_logger_that_was_asked_for(cli, nodes):
+    words = ["--models", "mlp", "--minutes", 0.05, *SHORT, "--out", "found"]
+    done = cli("compare", *nodes, *words, "--logger", "tensorboard")
+    assert done.status == 0 and "--trust" not in done.err, done.err
+    assert list(Path("found").glob("test-*/tensorboard/events.*"))
+
+
 def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
     run = module._here
 

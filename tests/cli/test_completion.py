@@ -34,6 +34,7 @@ def test_commands_and_nothing_else_first(offer):
         (["fit", "--mod"], ["--model"]),
         (["fit", "--dry"], ["--dry-run"]),
         (["test", "--dry"], []),
+        (["compare", "--matmul"], ["--matmul_precision"]),
         (["fit", "--model", "=", "know"], ["knowformer", "knowformer-any"]),
         (["reproduce", "--seeds", "0", "gali"], ["galit"]),
         (["search", "galit", "--trials", "5", "digi"], ["digits"]),

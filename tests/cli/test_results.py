@@ -306,24 +306,24 @@ def test_a_recipe_that_has_changed_is_another_row(reproduce):
 
 
 def test_how_a_mean_stands_to_the_paper():
-    assert compare(0.5, None, None) == compare(float("nan"), 0.5, 0.1) == ""
+    assert compare("mrr", 0.5, None, None) == compare("mrr", float("nan"), 0.5, 0.1) == ""
     means = (0.61, 0.6, 0.5, 0.4, 0.39)
-    three = [compare(mean, 0.5, 0.1, std=0.5, runs=3) for mean in means]
+    three = [compare("mrr", mean, 0.5, 0.1, std=0.5, runs=3) for mean in means]
     assert three == ["above", "met", "met", "met", "below"]
-    assert [compare(mean, 0.5, 0.1) for mean in means] == ["met", "met", "met", "met", "below"]
-    own = [compare(mean, 0.5, None, std=0.02, runs=4) for mean in (0.511, 0.51, 0.49, 0.489)]
+    assert [compare("mrr", mean, 0.5, 0.1) for mean in means] == ["met", "met", "met", "met", "below"]
+    own = [compare("mrr", mean, 0.5, None, std=0.02, runs=4) for mean in (0.511, 0.51, 0.49, 0.489)]
     assert own == ["above", "met", "met", "below"]
     # a standard error of 0.05 for 100 queries, of 0.005 for 10,000
-    assert [compare(0.46, 0.5, None, tested=count) for count in (100, 10_000, None)] == [
+    assert [compare("mrr", 0.46, 0.5, None, tested=count) for count in (100, 10_000, None)] == [
         "met",
         "below",
         "below",
     ]
-    assert compare(0.9, 0.5, None, tested=100) == "met"
-    assert compare(3.0, 3.5, None, tested=100) == "below"  # no score between 0 and 1
+    assert compare("mrr", 0.9, 0.5, None, tested=100) == "met"
+    assert compare("mrr", 3.0, 3.5, None, tested=100) == "below"  # no score between 0 and 1
     assert (
-        compare(0.28343, 0.2834, None) == compare(0.28337, 0.2834, None) == "met"
-        and compare(0.28334, 0.2834, None) == "below"
+        compare("mrr", 0.28343, 0.2834, None) == compare("mrr", 0.28337, 0.2834, None) == "met"
+        and compare("mrr", 0.28334, 0.2834, None) == "below"
     )
 
 

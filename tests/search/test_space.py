@@ -129,6 +129,14 @@ def test_options_become_a_configuration(first, second):
         assert place == value
 
 
+@pytest.mark.parametrize("names", [("model.encoder", "model.encoder.num_layers"),
+                                   ("model.encoder.num_layers", "model.encoder")])  # fmt: skip
+def test_a_class_that_is_named_stays_beside_its_arguments(names):
+    values = {"model.encoder": "graphzoo.encoders.NodeFormer", "model.encoder.num_layers": 2}
+    encoder = {"class_path": "graphzoo.encoders.NodeFormer", "init_args": {"num_layers": 2}}
+    assert nested({name: values[name] for name in names}) == {"model": {"init_args": {"encoder": encoder}}}
+
+
 def test_the_shipped_spaces_are_whole():
     presets = list_presets("search")
     assert presets

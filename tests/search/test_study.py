@@ -4,6 +4,7 @@ import warnings
 
 import optuna
 import pytest
+from optuna.trial import TrialState, create_trial
 
 from graphzoo.search.space import Choice, Space
 from graphzoo.search.study import TrialStudy
@@ -37,3 +38,18 @@ def test_a_grid_proposes_as_many_as_are_asked_for_and_goes_on_from_there(tmp_pat
         assert study.propose_all(most) == 100**6
         waiting = [trial.system_attrs["fixed_params"] for trial in study.study.get_trials(deepcopy=False)]
         assert len(waiting) == most == len({tuple(each.values()) for each in waiting})
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("maximize", 1), ("minimize", -1)])
+def test_only_what_cannot_win_is_hopeless(tmp_path, direction, sign):
+    """A run to come may be as good as any so far: the trial's own, and those of trials that were given up."""
+    space = Space(tmp_path / "space.yaml", {"model.lr": Choice((0.1, 0.01))})
+    study = TrialStudy(tmp_path, space, direction=direction, sampler="tpe", seed=0, num_runs=3)
+
+    def add(values, **outcome):
+        study.study.add_trial(create_trial(user_attrs={"values": [sign * v for v in values]}, **outcome))
+
+    add([0.8, 0.8, 0.8], value=sign * 0.8)
+    assert study.is_hopeless([sign * 0.45]) and not study.is_hopeless([sign * 0.45, sign * 1.0])
+    add([0.3, 1.2], state=TrialState.PRUNED)
+    assert not study.is_hopeless([sign * 0.45])
