@@ -373,6 +373,7 @@ class Task(LightningModule):
         """What a checkpoint says of the model and its data beside its weights, as plain values."""
         if self.encoder is None or self.spec is None:
             raise UsageError("the model is not built yet, so there is nothing to describe")
+        data = self._loaded_data  # else what is evaluated now would pass for what was trained on
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
@@ -380,7 +381,7 @@ class Task(LightningModule):
             "spec": self.spec.to_dict(),
             "versions": versions(),
             **({"began_with": self._earlier} if self._earlier else {}),
-            **(self.describe_data(self._datamodule()) if self._has_data() else self._loaded_data),
+            **(self.describe_data(self._datamodule()) if self._has_data() and not data else data),
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -434,8 +435,8 @@ class Task(LightningModule):
     def on_fit_start(self) -> None:
         """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this.
 
-        Where none is resumed, weights of a checkpoint or of an earlier fit are held to the data that they were
-        trained on, like exported ones.
+        Where none is resumed, weights of a checkpoint or of an earlier fit are held to the data that they
+        were trained on, like exported ones.
         """
         resumed = self.__dict__.pop("_resumed", None)
         here = self.describe_data(self._datamodule())

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.node_encoders import Averaging
+from helpers.trainers import QUIET
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -113,6 +114,10 @@ def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
     trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # whole graphs add up as they come
 
 
+def quiet_trainer(**settings):
+    return Trainer(**{**QUIET, "max_epochs": 1, "num_sanity_val_steps": 0, **settings})
+
+
 def two_splits(kind):
     """A task, and two DataModules that split the same graph in two ways."""
     torch.manual_seed(0)
@@ -129,18 +134,26 @@ def two_splits(kind):
 @pytest.mark.parametrize("kind", ["nodes", "kg"])
 def test_what_a_fit_learnt_from_is_no_other_split_s_test(kind):
     """Without a checkpoint, too: the weights are those of the fit before."""
-
-    def trainer():
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        return Trainer(accelerator="cpu", max_epochs=1, **quiet)
-
     task, (first, second) = two_splits(kind)
     for _ in range(2):
-        trainer().fit(task, datamodule=first)
-        trainer().test(task, datamodule=first, verbose=False)
+        quiet_trainer().fit(task, datamodule=first)
+        quiet_trainer().test(task, datamodule=first, verbose=False)
     assert "began_with" not in task.describe()
     weights = [parameter.clone() for parameter in task.parameters()]
     for stage in ("validate", "test", "fit"):
         with pytest.raises(UsageError, match="may be among its training"):
-            getattr(trainer(), stage)(task, datamodule=second)
+            getattr(quiet_trainer(), stage)(task, datamodule=second)
     assert all(torch.equal(*pair) for pair in zip(weights, task.parameters(), strict=True))
+
+
+def test_a_checkpoint_that_is_saved_after_a_test_says_what_was_trained_on(tmp_path):
+    task, (trained, _) = two_splits("kg")
+    others = [(f"m{i}", f"r{i % 2}", f"m{j}") for i in range(9) for j in range(i)]
+    tested = KGDataModule.from_triples(others, batch_size=16)
+    trainer = quiet_trainer()
+    trainer.fit(task, datamodule=trained)
+    trainer.test(task, datamodule=tested, verbose=False)
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    said = torch.load(tmp_path / "after.ckpt", weights_only=True)["graphzoo"]["data"]
+    assert said["fingerprint"] == trained.fingerprint != tested.fingerprint
+    assert said["split"] == trained.describe_split()
