@@ -277,7 +277,7 @@ class Task(LightningModule):
 
     def _take_features(self, described: Mapping[str, Any]) -> None:
         if (take := getattr(self._datamodule(), "take_features", None)) is not None:
-            take(described["features"])
+            take(described.get("features"))  # a user's own task may say nothing of its data
 
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, to count them.
@@ -540,9 +540,9 @@ class Task(LightningModule):
     def parts_of_batch(self) -> int:
         """Parts that a global batch is cut into, over processes and micro-batches.
 
-        Both divide: processes average their gradients, Lightning the accumulated ones. A part's sum of losses
-        times this number over the size of the global batch leads to the gradient of the batch's mean. Global
-        batches that a user accumulates are averaged.
+        Both divide: processes average their gradients, Lightning the accumulated ones. So a part's sum of
+        losses times this number over the size of the global batch leads to the gradient of the batch's mean;
+        for a term that is a mean itself see `batch_loss`. Batches that a user accumulates are averaged.
         """
         return self.trainer.world_size * self.micro_batches.count
 
@@ -575,14 +575,20 @@ class Task(LightningModule):
         part = torch.stack([total, total.new_full((), losses.numel())]) / size
         self.step_loss = part if self.step_loss is None else self.step_loss + part
 
-    def batch_loss(self, losses: Tensor, num_global: int, auxiliary: Tensor | None) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+    def batch_loss(
+        self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
+    ) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
+
+        The auxiliary term is averaged over the parts: `num_parts` of each process, None for as many as usual.
+        """
         self.collect_loss(losses, num_global)
         loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
         if auxiliary is None:
             return loss
         self.log_training("train/auxiliary_loss", auxiliary.detach())
-        return loss + auxiliary
+        usual = self.parts_of_batch // self.trainer.world_size  # what it is divided by, in a shorter step too
+        return loss + auxiliary * (usual / (num_parts or usual))
 
     def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
         """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""

@@ -219,7 +219,7 @@ class LinkPrediction(Task):
     def part_loss(self, batch: PairBatch) -> Tensor:
         """Loss of a part of the global batch, see `batch_loss`."""
         losses, auxiliary = self._losses_and_auxiliary(batch)
-        return self.batch_loss(losses, batch.num_global, auxiliary)
+        return self.batch_loss(losses, batch.num_global, auxiliary, batch.num_parts)
 
     def sample_losses(self, batch: PairBatch) -> Tensor:
         """Loss of each pair of a part of the global batch, [B]."""

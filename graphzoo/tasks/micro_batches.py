@@ -67,7 +67,7 @@ def _probes(datamodule: Any) -> Iterator[Any]:
     """A part of a batch of each graph that is trained on, from the epoch with the largest neighbourhoods."""
     datamodule.micro_batch_size = PROBED
     try:
-        loader = datamodule.train_dataloader(getattr(datamodule, "largest_epoch", 0))
+        loader = datamodule._training_loader(getattr(datamodule, "largest_epoch", 0))
         graphs, items = len(getattr(datamodule, "parts", [datamodule])), {}
         for count, item in enumerate(iter(loader.sampler), start=1):
             # subgraphs are sorted by size: the last part of a batch has the largest

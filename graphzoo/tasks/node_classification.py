@@ -222,7 +222,7 @@ class NodeClassification(Task):
         logits = self.decode(states, noise_seed=noise_seed)[batch.target]
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
-        return self.batch_loss(losses, batch.num_global, auxiliary)
+        return self.batch_loss(losses, batch.num_global, auxiliary, batch.num_parts)
 
     def _refuse_scheduled_steps(self) -> None:
         """The sampler makes one batch of what is accumulated, and is made once."""

@@ -178,7 +178,7 @@ def _ask_largest(trainer: Trainer, module: Any, begun: int) -> None:
     epoch = getattr(datamodule, "largest_epoch", 0)
     if epoch <= begun:
         return
-    batch = trainer.strategy.batch_to_device(next(iter(datamodule.train_dataloader(epoch))))
+    batch = trainer.strategy.batch_to_device(next(iter(datamodule._training_loader(epoch))))
     with trainer.precision_plugin.forward_context():
         loss = module.sample_losses(batch).sum()
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]

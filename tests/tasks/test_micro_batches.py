@@ -104,6 +104,17 @@ def test_another_fit_chooses_for_itself(make, tmp_path, monkeypatch):
     assert sizes.micro_batch_size is None and sizes.accumulated == 1 and trainer.global_step == 4
 
 
+def test_a_datamodule_may_have_the_loader_of_lightning(tmp_path):
+    """Without arguments; what a batch takes is seen all the same."""
+
+    class Own(KGDataModule):
+        def train_dataloader(self):
+            return super().train_dataloader()
+
+    encoder = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2)
+    fit(lambda: (KGCompletion(encoder), Own("umls", batch_size=16)), tmp_path, max_steps=1)
+
+
 def test_a_limit_counts_whole_batches(tmp_path, monkeypatch):
     """As if memory had room for them."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)

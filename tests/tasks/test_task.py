@@ -13,12 +13,15 @@ from lightning.pytorch.callbacks import (
     LearningRateFinder,
     StochasticWeightAveraging,
 )
+from torch import nn
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import GALiT, KnowFormer
+from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
+from graphzoo.tasks.base import Task
 from graphzoo.types import GraphSpec
 
 TASKS = [
@@ -114,6 +117,25 @@ def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
     trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # whole graphs add up as they come
 
 
+class OwnTask(Task):
+    """A user's own: it says nothing of its data."""
+
+    accepts = (NodeEncoder,)
+
+    def build_decoder(self, encoder):
+        return nn.Linear(encoder.out_channels, 1)
+
+    def training_step(self, batch, batch_idx):
+        scores = self.decode(self.encoder(batch.x, batch.edge_index))
+        return self.batch_loss(scores[batch.target].square().squeeze(1), batch.num_global, None)
+
+    def test_step(self, batch, batch_idx):
+        self.log("test/loss", self.training_step(batch, batch_idx), batch_size=1)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
 def quiet_trainer(**settings):
     return Trainer(**{**QUIET, "max_epochs": 1, "num_sanity_val_steps": 0, **settings})
 
@@ -157,3 +179,15 @@ def test_a_checkpoint_that_is_saved_after_a_test_says_what_was_trained_on(tmp_pa
     said = torch.load(tmp_path / "after.ckpt", weights_only=True)["graphzoo"]["data"]
     assert said["fingerprint"] == trained.fingerprint != tested.fingerprint
     assert said["split"] == trained.describe_split()
+
+
+def test_a_task_of_ones_own_is_tested_and_resumed_from_its_checkpoint(tmp_path):
+    _, (data, _) = two_splits("nodes")
+    trainer, path = quiet_trainer(), tmp_path / "own.ckpt"
+    trainer.fit(OwnTask(Averaging), datamodule=data)
+    trainer.save_checkpoint(path)
+    loaded = {"datamodule": data, "ckpt_path": path, "weights_only": True}
+    assert quiet_trainer().test(OwnTask(Averaging), **loaded, verbose=False)[0]["test/loss"] >= 0
+    trainer = quiet_trainer(max_epochs=2)
+    trainer.fit(OwnTask(Averaging), **loaded)
+    assert trainer.global_step == 2
