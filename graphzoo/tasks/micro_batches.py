@@ -158,10 +158,6 @@ class MicroBatches:
         if self.chosen >= share:
             return
         self._lend(datamodule, "micro_batch_size", self.chosen)
-        for name in ("limit_train_batches", "val_check_interval"):
-            count = getattr(task.trainer, name)
-            if isinstance(count, int):  # of whole batches, as far as anybody knew
-                self._lend(task.trainer, name, count * datamodule.num_micro_batches)
         log.info("batches of %d go through the encoder in parts of %d, to save memory", share, self.chosen)
 
     def accumulate(self) -> None:
@@ -182,8 +178,12 @@ class MicroBatches:
             )
         if trainer.accumulate_grad_batches == 1:
             self._lend(trainer, "accumulate_grad_batches", parts)
+        for name in ("limit_train_batches", "val_check_interval"):
+            count = getattr(trainer, name)
+            if isinstance(count, int):  # of whole batches, so that an epoch ends with one
+                self._lend(trainer, name, count * parts)
         limit = trainer.limit_train_batches
-        if isinstance(limit, float) and limit < 1:  # of whole batches: an epoch ends with one
+        if isinstance(limit, float) and limit < 1:  # likewise
             whole = math.ceil(len(self._datamodule._training_sampler()) / parts)
             if limit and not int(whole * limit):
                 raise UsageError(

@@ -30,6 +30,7 @@ from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.shown import cell, console
 from graphzoo.system.units import counted, duration, size
+from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable
 from graphzoo.training.plan import RunState
 
@@ -104,6 +105,8 @@ class DryRun(ValidationClock):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._steps:
             return
+        if isinstance(pl_module, Task) and isinstance(self._interval, int):
+            self._interval *= pl_module.micro_batches.count  # of batches; Lightning counts their parts
         _ask_largest(trainer, pl_module, (self._place or Place()).epoch)
         rows = [*describe_run(trainer, pl_module), *self._times(trainer), *_memory(pl_module.device)]
         if trainer.is_global_zero:

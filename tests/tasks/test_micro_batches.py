@@ -115,16 +115,17 @@ def test_a_datamodule_may_have_the_loader_of_lightning(tmp_path):
     fit(lambda: (KGCompletion(encoder), Own("umls", batch_size=16)), tmp_path, max_steps=1)
 
 
-def test_a_limit_counts_whole_batches(tmp_path, monkeypatch):
+@pytest.mark.parametrize("settings", [{}, {"micro_batch_size": 16}])
+def test_a_limit_counts_whole_batches(tmp_path, monkeypatch, settings):
     """As if memory had room for them."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
-    task, data = queries()
+    task, data = queries(**settings)
     limited = Trainer(
         limit_train_batches=2, max_epochs=1, default_root_dir=tmp_path, enable_checkpointing=False, **QUIET
     )
     limited.fit(task, data)
     assert limited.global_step == 2 == limited.limit_train_batches
-    task, data = queries()
+    task, data = queries(**settings)
     settings = {**QUIET, "limit_val_batches": 1, "enable_checkpointing": False, "default_root_dir": tmp_path}
     validating = Trainer(max_steps=4, val_check_interval=2, **settings)
     steps = []
