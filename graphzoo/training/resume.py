@@ -203,20 +203,22 @@ class ResumeGuard(Callback):
 
     The checkpoint's `data` have a `fingerprint`, and a `split` where there is one. With `override`, others
     are warned of and noted as `is_other_data`. Of what was `changed`, see `differences`, the old `lr` and
-    `weight_decay` lie in the restored optimiser.
+    `weight_decay` lie in the restored optimiser; `rates` says whose they are, `--model` or `--optimizer`.
     """
 
     def __init__(
-        self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]], *, override: bool = False
+        self,
+        data: dict[str, Any],
+        changed: dict[str, tuple[Any, Any]],
+        *,
+        override: bool = False,
+        rates: str = "--model",
     ) -> None:
         self.data, self.changed, self.override = data, changed, override
         self.is_other_data = False
-        # of the task's optimiser, or of one of the user's own
-        old_lr, lr = changed.get("--optimizer.lr") or changed.get("--model.lr", (1, 1))
+        old_lr, lr = changed.get(f"{rates}.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
-        no_decay: tuple[Any, Any] = (None, None)
-        decays = changed.get("--optimizer.weight_decay") or changed.get("--model.weight_decay", no_decay)
-        self.weight_decay = decays[1]
+        self.weight_decay = changed.get(f"{rates}.weight_decay", (None, None))[1]
         self._checkpoint: dict[str, Any] | None = None
 
     def on_load_checkpoint(
@@ -313,7 +315,8 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
     check_resumable(checkpoint, path)
     check_resume(differing, path, override=plan.override)
     data = checkpoint.get("graphzoo", {}).get("data", {})
-    return checkpoint, ResumeGuard(data, differing, override=plan.override)
+    rates = "--optimizer" if config.get("optimizer") else "--model"  # the task's are those of its own
+    return checkpoint, ResumeGuard(data, differing, override=plan.override, rates=rates)
 
 
 def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:
