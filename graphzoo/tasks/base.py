@@ -39,6 +39,7 @@ from graphzoo.checkpoints.settings import check_settings, other_settings
 from graphzoo.encoders.base import Encoder
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.layers import LastResult
 from graphzoo.ops.eager import full_float32
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
@@ -125,6 +126,7 @@ class Task(LightningModule):
         self._loaded_data: dict[str, Any] = {}
         self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
         self._told_of_draw: set[str] = set()  # fingerprints of splits
+        self._in_precision: LastResult[Tensor] = LastResult()
         self.micro_batches = MicroBatches(self)
         self.step_loss: Tensor | None = None
         self._halved: HalvedSteps | None = None
@@ -565,6 +567,8 @@ class Task(LightningModule):
     @property
     def less_memory(self) -> str:
         """What to do when a training step runs out of memory, a line."""
+        if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
+            return SMALLER  # of data that are not ours
         smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
         return smaller if self.micro_batches.share > 1 else SMALLER
 
@@ -636,6 +640,11 @@ class Task(LightningModule):
     def weight_dtype(self) -> torch.dtype:
         """What features have to be that are not part of a batch, which Lightning converts ("64-true")."""
         return next(self.parameters()).dtype
+
+    def in_precision(self, x: Tensor) -> Tensor:
+        """Features in the precision of the weights: the same tensor for the same ones, so graphs are kept."""
+        with torch.inference_mode(False):  # for training too, though a validation may come first
+            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
 
     @property
     def logs_epochs(self) -> bool:

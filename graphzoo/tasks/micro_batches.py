@@ -31,6 +31,8 @@ PROBED = 8
 # For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU
 # never more, however much is free: dropout, which a micro-batch of pairs draws for itself, would be another.
 _BUDGET = 2**30
+# Attribute of trainer and DataModule: their own values of what a fit has changed.
+_LENT = "_graphzoo_lent"
 
 
 def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
@@ -116,7 +118,6 @@ class MicroBatches:
         self.count = 1
         self.chosen: int | None = None
         self._is_over = False
-        self._give_back: list[Callable[[], None]] = []
 
     @property
     def _datamodule(self) -> Any:
@@ -199,10 +200,13 @@ class MicroBatches:
 
     def end_fit(self) -> None:
         """Leave trainer and data as they were before; another fit chooses its own size."""
-        while self._give_back:
-            self._give_back.pop()()
+        trainer = self._task._trainer
+        for owner in (trainer, getattr(trainer, "datamodule", None)):
+            for name, value in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
+                setattr(owner, name, value)
         self._is_over = True  # a checkpoint that is saved now still has the size
 
     def _lend(self, owner: Any, name: str, value: int) -> None:
-        self._give_back.append(partial(setattr, owner, name, getattr(owner, name)))
+        # kept by the owner, which another task may meet after a fit that failed
+        owner.__dict__.setdefault(_LENT, {}).setdefault(name, getattr(owner, name))
         setattr(owner, name, value)

@@ -196,13 +196,18 @@ def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
         Trainer(max_epochs=1, callbacks=[scheduler], **settings).fit(task, data)
 
 
-def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch):
+@pytest.mark.parametrize("by_another", [False, True])
+def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch, by_another):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     task, data = queries()
+    other = queries()[0] if by_another else task
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
     fail = LambdaCallback(on_train_batch_end=lambda *_: 1 / 0)
+    trainer = Trainer(limit_train_batches=3, max_epochs=1, callbacks=[fail], **settings)
     with pytest.raises(ZeroDivisionError):
-        Trainer(max_steps=1, callbacks=[fail], **settings).fit(task, data)
-    trainer = Trainer(limit_train_batches=3, max_epochs=1, **settings)
-    trainer.fit(task, data)
+        trainer.fit(task, data)
+    monkeypatch.setattr(micro_batches, "_BUDGET", 2**40)
+    trainer.callbacks[:] = [sizes := Sizes()]
+    trainer.fit(other, data)
     assert trainer.global_step == 3 and data.micro_batch_size is None
+    assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.node_encoders import Averaging
 from helpers.trainers import QUIET
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
@@ -134,6 +134,13 @@ class OwnTask(Task):
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_a_task_on_data_of_ones_own_says_what_takes_less_memory():
+    """Whose batches have no `micro_batch_size` to be smaller."""
+    task = OwnTask(Averaging)
+    task._trainer = SimpleNamespace(datamodule=LightningDataModule())
+    assert task.less_memory.startswith("Take a smaller --model.encoder.hidden_channels")
 
 
 def quiet_trainer(**settings):
