@@ -16,7 +16,6 @@ from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError, check_range, check_whole
 from graphzoo.heuristics import GraphPairScorer
-from graphzoo.layers import LastResult
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
@@ -112,7 +111,6 @@ class LinkPrediction(Task):
         self._hider: LinkHider | None = None
         self._prepared: PreparedGraph | None = None
         self._states: Tensor | None = None
-        self._in_precision: LastResult[Tensor] = LastResult()
         self._halves = Halves("scoring", "pairs", SMALLER)
 
     # Building
@@ -232,7 +230,7 @@ class LinkPrediction(Task):
         name = (batch.epoch, batch.number) if self.batching == "subgraphs" else (step,)
         noise_seed = hash_numbers(self.seed, *name)
         logits, auxiliary = self._logits(batch, "train", noise_seed)
-        return self.losses(logits.float(), batch.edge_label), auxiliary
+        return self.losses(logits, batch.edge_label), auxiliary
 
     @property
     def logs_epochs(self) -> bool:
@@ -434,7 +432,7 @@ class LinkPrediction(Task):
         return mean_of_draws(score, self.num_draws)
 
     def _prepare(self, encoder: NodeEncoder, split: str) -> PreparedGraph:
-        x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)
+        x, edge_index = self.in_precision(self._datamodule().x), self._datamodule().edge_index(split)
         if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
             self._prepared = PreparedGraph(encoder, x, edge_index, self.device)
         return self._prepared
@@ -460,12 +458,7 @@ class LinkPrediction(Task):
 
     def _features(self) -> Tensor | None:
         x = self._datamodule().x
-        return None if x is None else self.to_device_once("x", self._cast(x))
-
-    def _cast(self, x: Tensor) -> Tensor:
-        """In the precision of the weights: the same tensor for the same features, so that graphs are kept."""
-        with torch.inference_mode(False):  # for training too, though a validation may come first
-            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+        return None if x is None else self.to_device_once("x", self.in_precision(x))
 
     def _edges(self, split: str) -> Tensor:
         edge_index: Tensor = self.to_device_once(f"edge_index/{split}", self._datamodule().edge_index(split))

@@ -190,7 +190,7 @@ class NodeClassification(Task):
                 "Leave out --trainer.accumulate_grad_batches, or set --data.batch_size"
             )
         self._weights = self._weigh_classes(graph.y, datamodule.split.train, graph)
-        prepared = self._prepare(graph.x.to(self.weight_dtype), graph.edge_index)
+        prepared = self._prepare(self.in_precision(graph.x), graph.edge_index)
         datamodule.skip_edges = prepared.is_sliceable
 
     def _weigh_classes(self, y: Tensor, train: Tensor, graph: Any) -> Tensor | None:
@@ -252,8 +252,8 @@ class NodeClassification(Task):
 
     def _losses(self, logits: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         """Loss of each node, [T], times the weight of its class."""
-        logits = logits.float()
         if target.dim() == 1:
+            weights = None if weights is None else weights.to(logits.dtype)
             return F.cross_entropy(logits, target, weight=weights, reduction="none")
         known = ~target.isnan()
         losses = F.binary_cross_entropy_with_logits(logits, target.nan_to_num(0.0), reduction="none")
@@ -282,7 +282,8 @@ class NodeClassification(Task):
         """Features, edges and precomputed values of a batch, on the device."""
         if batch.index is None:
             assert batch.edge_index is not None
-            prepared = self._prepare(batch.x, batch.edge_index)
+            # Lightning makes other features of another precision for every batch
+            prepared = self._prepare(self.in_precision(self._datamodule().graph.x), batch.edge_index)
             return prepared.x, prepared.edge_index, prepared.precomputed
         if self._prepared is not None and self._prepared.is_sliceable:
             return batch.x, None, self._prepared.rows(batch.index)
@@ -365,7 +366,7 @@ class NodeClassification(Task):
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
             x, edge_index, precomputed = self._inputs(batch)
             states = self.node_encoder(x, edge_index, **precomputed)
-            return states, self.decode(states)[batch.target].float()
+            return states, self.decode(states)[batch.target]
 
     def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
         states, logits = self._score(batch)
