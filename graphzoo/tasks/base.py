@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import (
+    BaseFinetuning,
     BatchSizeFinder,
     Callback,
     LearningRateFinder,
+    ModelPruning,
     StochasticWeightAveraging,
     WeightAveraging,
 )
@@ -217,6 +219,16 @@ class Task(LightningModule):
         for callback in self._trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, WeightAveraging):
                 callback._average_model = None  # the next fit makes another
+
+    def configure_callbacks(self) -> Sequence[Callback] | Callback:
+        """Refuse callbacks that look for weights when they are set up, which is before these are built."""
+        for callback in getattr(self.trainer, "callbacks", ()):
+            if self.encoder is None and isinstance(callback, BaseFinetuning | ModelPruning):
+                raise UsageError(
+                    f"{type(callback).__name__} looks for weights before the encoder is built\n"
+                    "Give it, in Python, a task that has them: graphzoo.load(checkpoint).task"
+                )
+        return super().configure_callbacks()
 
     def _refuse_callbacks(self) -> None:
         """Refuse callbacks of Lightning that would do something else than they say."""

@@ -8,9 +8,11 @@ from helpers.node_encoders import Averaging
 from helpers.trainers import QUIET
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import (
+    BaseFinetuning,
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelPruning,
     StochasticWeightAveraging,
 )
 from torch import nn
@@ -99,6 +101,27 @@ def test_callbacks_that_would_do_something_else_are_refused(callback, told, tmp_
     trainer = Trainer(callbacks=[callback], max_steps=1, default_root_dir=tmp_path, accelerator="cpu")
     with pytest.raises(UsageError, match=f"(?s){type(callback).__name__} .*{told}"):
         trainer.fit(KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), data)
+
+
+class Frozen(BaseFinetuning):
+    def freeze_before_training(self, pl_module):
+        self.freeze(pl_module.encoder)
+
+    def finetune_function(self, pl_module, epoch, optimizer):
+        pass
+
+
+@pytest.mark.parametrize("make", [Frozen, lambda: ModelPruning("l1_unstructured", amount=0.1)])
+def test_callbacks_that_look_for_weights_take_a_task_that_has_them(make):
+    task, (data, _) = two_splits("nodes")
+    with pytest.raises(UsageError, match=r"before the encoder is built\nGive it, in Python, a task that has"):
+        quiet_trainer(callbacks=[make()]).fit(task, datamodule=data)
+    quiet_trainer().fit(task, datamodule=data)
+    before = [weight.clone() for weight in task.encoder.parameters()]
+    trainer = quiet_trainer(callbacks=[make()])
+    trainer.fit(task, datamodule=data)
+    same = all(torch.equal(*pair) for pair in zip(before, task.encoder.parameters(), strict=True))
+    assert trainer.global_step == 1 and same == (make is Frozen)
 
 
 def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
