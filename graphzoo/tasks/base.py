@@ -683,6 +683,10 @@ class Task(LightningModule):
         biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
         return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies, as of averaged weights, and pickles go without the graphs that are kept on the device."""
+        return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
+
     def to_device_once(self, name: str, value: Any) -> Any:
         """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
         cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})

@@ -160,9 +160,10 @@ class LinkPrediction(Task):
     @property
     def monitor(self) -> str:
         """Validation metric that selects the checkpoint."""
-        if self.metric is None and self._trainer is not None:
-            self.metric = getattr(self._datamodule().graph, "metric", "mrr")
-        return f"val/{self.metric or 'mrr'}"
+        metric = self.metric
+        if metric is None and self._has_data():
+            metric = getattr(self._datamodule().graph, "metric", None)
+        return f"val/{metric or 'mrr'}"
 
     @property
     def _wanted_hits(self) -> list[int]:
@@ -203,6 +204,7 @@ class LinkPrediction(Task):
             at_once = each * self.micro_batches.least_at_once(share)
             at_once = min(at_once, num_nodes) if near is None else at_once
             self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
+        self._hider = None  # of an earlier fit
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
         # else the whole graph is encoded, however few pairs are asked
@@ -319,7 +321,7 @@ class LinkPrediction(Task):
         if not metric.is_complete() and not self.trainer.sanity_checking:
             log.warning("not every pair was scored: the figures are of those that were")
         for name, value in figures.items():
-            self.log(f"{prefix}/{name}", value, prog_bar=name == (self.metric or "mrr"), sync_dist=False)
+            self.log(f"{prefix}/{name}", value, prog_bar=self.monitor == f"val/{name}", sync_dist=False)
         if prefix == "test":
             scores = metric.scores()  # of all processes
             if self.trainer.is_global_zero:

@@ -141,8 +141,8 @@ class NodeClassification(Task):
     @property
     def metric_name(self) -> str:
         """Accuracy or roc_auc: the argument, else the data's own metric."""
-        if self.metric is None and self._trainer is not None:
-            self.metric = getattr(self._datamodule().graph, "metric", "accuracy")
+        if self.metric is None and self._has_data():
+            return str(getattr(self._datamodule().graph, "metric", "accuracy"))
         return self.metric or "accuracy"
 
     @staticmethod
@@ -181,6 +181,7 @@ class NodeClassification(Task):
     def on_fit_start(self) -> None:
         """Weigh the classes, and compute what the encoder needs of the graph once."""
         super().on_fit_start()
+        self._votes = 0
         datamodule = self._datamodule()
         graph = datamodule.graph
         whole = getattr(datamodule, "batch_size", None) is None

@@ -1,9 +1,12 @@
 """What all tasks share."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.link_tasks import build
+from helpers.link_tasks import data as link_data
 from helpers.node_encoders import Averaging
 from helpers.trainers import QUIET
 from lightning.pytorch import LightningDataModule, Trainer
@@ -221,3 +224,37 @@ def test_a_task_of_ones_own_is_tested_and_resumed_from_its_checkpoint(tmp_path):
     trainer = quiet_trainer(max_epochs=2)
     trainer.fit(OwnTask(Averaging), **loaded)
     assert trainer.global_step == 2
+
+
+def test_copies_of_a_task_go_without_its_graphs():
+    """Lightning's averages of the weights are one."""
+    task, (data, _) = two_splits("nodes")
+    quiet_trainer().fit(task, datamodule=data)
+    task.to_device_once("classes", data.graph.y)
+    copied = copy.deepcopy(task)
+    assert task._prepared is not None and task._device_cache
+    assert copied._prepared is None and not copied._device_cache
+
+
+def test_a_metric_that_nobody_chose_is_that_of_the_data():
+    """Of each data, not of the first that the task has met."""
+    found = []
+    for task in (NodeClassification(Averaging), LinkPrediction(Averaging)):
+        for metric in ("accuracy", "roc_auc") if isinstance(task, NodeClassification) else ("auroc", "mrr"):
+            graph = SimpleNamespace(metric=metric)
+            task._trainer = SimpleNamespace(datamodule=SimpleNamespace(graph=graph))
+            found.append(task.monitor)
+    assert found == ["val/acc", "val/auroc", "val/auroc", "val/mrr"]
+
+
+def test_a_second_fit_begins_anew():
+    """What it hides, and how often all nodes got one class, are its own."""
+    task = build("galit", link_data())
+    assert task._hider is not None
+    task.hide_positives = False
+    task.on_fit_start()
+    assert task._hider is None
+    task, (data, _) = two_splits("nodes")
+    task._votes = 4
+    quiet_trainer(limit_val_batches=0).fit(task, datamodule=data)
+    assert task._votes == 0
