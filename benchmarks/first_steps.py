@@ -2,18 +2,18 @@
 
     export OMP_NUM_THREADS=2
     graphzoo fit --model knowformer --data wn18rr --no-test --trainer.max_steps 1 --model.lr 1e-30 \\
-        --trainer.val_check_interval 8 --trainer.log_every_n_steps 1 --data.max_valid_triples 250 \\
+        --trainer.val_check_interval 1 --trainer.log_every_n_steps 1 --data.max_valid_triples 250 \\
         --run_dir runs/wn18rr-untrained
     graphzoo fit --model knowformer --data wn18rr --no-test --trainer.max_steps 200 \\
-        --trainer.val_check_interval 400 --trainer.log_every_n_steps 1 --data.max_valid_triples 250 \\
+        --trainer.val_check_interval 50 --trainer.log_every_n_steps 1 --data.max_valid_triples 250 \\
         --run_dir runs/wn18rr-200
     python -m benchmarks.first_steps runs/wn18rr-200 --before runs/wn18rr-untrained --name wn18rr \\
         --epoch_steps 679
 
-For knowledge graphs. `val_check_interval` counts micro-batches, eight a step here. Run it on the machine that
-trained: it names its own. Writes results/first_steps/<name>.csv (a line per step: loss over its whole batch,
-norm of the gradient, seconds, the process's peak memory; step 0 is the model before training) and
-docs/figures/first-steps-<name>.png, and prints the figures that the docs cite. Needs matplotlib.
+For knowledge graphs. Run it on the machine that trained: it names its own. Writes
+results/first_steps/<name>.csv (a line per step: loss over its whole batch, norm of the gradient, seconds, the
+process's peak memory; step 0 is the model before training) and docs/figures/first-steps-<name>.png, and
+prints the figures that the docs cite. Needs matplotlib.
 """
 
 import argparse

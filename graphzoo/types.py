@@ -263,6 +263,7 @@ class NodeBatch(_MovableBatch):
         num_global: Targets of the optimiser step over all processes.
         epoch: Epoch the batch belongs to.
         number: Position of the part in the epoch's partition: what its randomness depends on.
+        num_parts: Loader items that the step takes of each process; None: as many as a whole step.
     """
 
     x: Tensor
@@ -273,6 +274,7 @@ class NodeBatch(_MovableBatch):
     num_global: int
     epoch: int = 0
     number: int = 0
+    num_parts: int | None = None
 
     def __len__(self) -> int:
         return int(self.target.numel())
@@ -336,6 +338,7 @@ class PairBatch(_MovableBatch):
         source_row: Which of them each pair has, [B], int64; None likewise.
         graph: Neighbourhoods of the sources, one for each pair, in which its other node lies; None: the whole
             graph is looked at, or subgraphs are.
+        num_parts: Loader items that the global batch takes of each process; None: as many as a whole one.
     """
 
     edge_label_index: Tensor
@@ -349,6 +352,7 @@ class PairBatch(_MovableBatch):
     source: Tensor | None = None
     source_row: Tensor | None = None
     graph: QueryGraph | None = None
+    num_parts: int | None = None
 
     def __len__(self) -> int:
         return int(self.index.numel())

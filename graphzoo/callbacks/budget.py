@@ -58,8 +58,7 @@ class QueryBudget(EarlyStopping):
             )
         limit = trainer.limit_train_batches
         if isinstance(limit, float) and limit == 1.0 and per_epoch < num_triples:  # 1 is one batch
-            steps = math.ceil(per_epoch / batch_size)
-            trainer.limit_train_batches = steps * datamodule.num_micro_batches
+            trainer.limit_train_batches = math.ceil(per_epoch / batch_size)
         epochs = loop.max_epochs
         if is_free and epochs and task.hparams.get("lr_milestones") is None:
             task.lr_milestones = [epochs // 2, 3 * epochs // 4]

@@ -8,6 +8,8 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+_BEST = ("best_model_path", "kth_best_model_path")
+
 
 def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     """Take paths out of the states of `ModelCheckpoint`s that are not files of their own folders.
@@ -23,19 +25,25 @@ def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
         if not isinstance(callback, ModelCheckpoint) or not isinstance(state, dict):
             continue
         models = state.get("best_k_models")
-        models = models if isinstance(models, dict) else {}
-        single = [state.get(f"{name}_model_path") for name in ("best", "kth_best", "last")]
-        if all(path in ("", None) or _is_own(callback, path) for path in [*models, *single]):
-            continue
-        # without paths the scores would speak of files that nobody has
-        empty = dict.fromkeys(["best_model_path", "kth_best_model_path", "last_model_path"], "")
-        states[callback.state_key] = {**state, **empty, "best_k_models": {}}
+        best = [*(models if isinstance(models, dict) else {}), *map(state.get, _BEST)]
+        changed: dict[str, Any] = {}
+        if not all(path in ("", None) or _is_own(callback, path) for path in best):
+            # without paths the scores would speak of files that nobody has
+            changed = {**dict.fromkeys(_BEST, ""), "best_k_models": {}}
+        last = state.get("last_model_path")
+        if last not in ("", None) and not _is_own(callback, last):
+            changed["last_model_path"] = ""
+        states[callback.state_key] = {**state, **changed}
 
 
 def _is_own(callback: ModelCheckpoint, path: Any) -> bool:
-    """Whether it is a checkpoint file right in the callback's folder, or could become one."""
+    """Whether it is a checkpoint file right in the callback's folder, or could become one.
+
+    So is the link to such a file that Lightning makes with `save_last="link"`.
+    """
     folder = str(callback.dirpath or "")
     if not folder or not isinstance(path, str) or not path.endswith(callback.FILE_EXTENSION):
         return False
     folder = folder if "://" in folder else os.path.abspath(folder)
-    return os.path.dirname(path) == folder and not os.path.islink(path) and not os.path.isdir(path)
+    target = os.path.dirname(os.path.realpath(path))
+    return os.path.dirname(path) == folder and target == os.path.realpath(folder) and not os.path.isdir(path)

@@ -163,6 +163,10 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         Raises:
             UsageError: with the trainer's `overfit_batches`, which would need a loader of another order.
         """
+        return self._training_loader(epoch)
+
+    def _training_loader(self, epoch: int | None) -> ResumableLoader:
+        """See `train_dataloader`, which a user's own class may replace by Lightning's, without arguments."""
         if self.trainer is not None and getattr(self.trainer, "overfit_batches", 0) > 0:
             raise UsageError(
                 "overfit_batches takes the order from the loader, by which graphzoo's runs resume\n"

@@ -105,6 +105,7 @@ class TrainingPairs(Dataset[PairBatch]):
             source=sources[0],
             source_row=sources[1],
             graph=None if self.near is None else self._neighbourhoods(self.near, pairs[:, rows], label[rows]),
+            num_parts=item.num_parts,
         )
 
     def _neighbourhoods(self, near: NeighbourhoodSampler, pairs: Tensor, label: Tensor) -> QueryGraph:

@@ -41,6 +41,7 @@ class Part(NamedTuple):
     nodes: Tensor | None  # sorted; None for the whole graph
     target: Tensor  # nodes of the whole graph that enter the loss
     num_global: int  # targets of the optimiser step over all ranks and accumulated items
+    num_parts: int = 1  # accumulated items of the step
 
 
 class WholeGraphSampler(RankSampler[Part]):
@@ -95,10 +96,11 @@ class PartSampler(RankSampler[Part]):
             number = turn * self.num_replicas + self.rank
             first = turn // self.accumulate * step
             num_global = sum(target.numel() for target in targets[first : first + step])
+            num_items = min(self.accumulate, len(self) - turn // self.accumulate * self.accumulate)
             if number < len(parts):
-                yield Part(epoch, number, parts[number], targets[number], num_global)
+                yield Part(epoch, number, parts[number], targets[number], num_global, num_items)
             else:
-                yield Part(epoch, len(parts) - 1, parts[-1], targets[-1][:0], num_global)
+                yield Part(epoch, len(parts) - 1, parts[-1], targets[-1][:0], num_global, num_items)
 
 
 class NodeBatches(Dataset[NodeBatch]):
@@ -109,7 +111,7 @@ class NodeBatches(Dataset[NodeBatch]):
 
     def __getitem__(self, part: Part) -> NodeBatch:
         graph = self.graph
-        common = {"num_global": part.num_global, "epoch": part.epoch, "number": part.number}
+        common = {name: getattr(part, name) for name in ("num_global", "epoch", "number", "num_parts")}
         if part.nodes is None:
             return WholeGraphBatch(graph.x, graph.edge_index, graph.y, part.target, None, **common)
         inside = induced_subgraph(graph.edge_index, part.nodes, graph.num_nodes) if self.with_edges else None

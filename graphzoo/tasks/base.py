@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import (
+    BaseFinetuning,
     BatchSizeFinder,
     Callback,
     LearningRateFinder,
+    ModelPruning,
     StochasticWeightAveraging,
     WeightAveraging,
 )
@@ -39,6 +41,7 @@ from graphzoo.checkpoints.settings import check_settings, other_settings
 from graphzoo.encoders.base import Encoder
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
+from graphzoo.layers import LastResult
 from graphzoo.ops.eager import full_float32
 from graphzoo.system.memory import refuse_what_cannot_fit
 from graphzoo.system.processes import part_at_exit
@@ -125,6 +128,7 @@ class Task(LightningModule):
         self._loaded_data: dict[str, Any] = {}
         self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
         self._told_of_draw: set[str] = set()  # fingerprints of splits
+        self._in_precision: LastResult[Tensor] = LastResult()
         self.micro_batches = MicroBatches(self)
         self.step_loss: Tensor | None = None
         self._halved: HalvedSteps | None = None
@@ -216,6 +220,16 @@ class Task(LightningModule):
             if isinstance(callback, WeightAveraging):
                 callback._average_model = None  # the next fit makes another
 
+    def configure_callbacks(self) -> Sequence[Callback] | Callback:
+        """Refuse callbacks that look for weights when they are set up, which is before these are built."""
+        for callback in getattr(self.trainer, "callbacks", ()):
+            if self.encoder is None and isinstance(callback, BaseFinetuning | ModelPruning):
+                raise UsageError(
+                    f"{type(callback).__name__} looks for weights before the encoder is built\n"
+                    "Give it, in Python, a task that has them: graphzoo.load(checkpoint).task"
+                )
+        return super().configure_callbacks()
+
     def _refuse_callbacks(self) -> None:
         """Refuse callbacks of Lightning that would do something else than they say."""
         for callback in getattr(self._trainer, "callbacks", ()):
@@ -277,7 +291,7 @@ class Task(LightningModule):
 
     def _take_features(self, described: Mapping[str, Any]) -> None:
         if (take := getattr(self._datamodule(), "take_features", None)) is not None:
-            take(described["features"])
+            take(described.get("features"))  # a user's own task may say nothing of its data
 
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, to count them.
@@ -373,6 +387,7 @@ class Task(LightningModule):
         """What a checkpoint says of the model and its data beside its weights, as plain values."""
         if self.encoder is None or self.spec is None:
             raise UsageError("the model is not built yet, so there is nothing to describe")
+        data = self._loaded_data  # else what is evaluated now would pass for what was trained on
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
@@ -380,7 +395,7 @@ class Task(LightningModule):
             "spec": self.spec.to_dict(),
             "versions": versions(),
             **({"began_with": self._earlier} if self._earlier else {}),
-            **(self.describe_data(self._datamodule()) if self._has_data() else self._loaded_data),
+            **(self.describe_data(self._datamodule()) if self._has_data() and not data else data),
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -537,9 +552,9 @@ class Task(LightningModule):
     def parts_of_batch(self) -> int:
         """Parts that a global batch is cut into, over processes and micro-batches.
 
-        Both divide: processes average their gradients, Lightning the accumulated ones. A part's sum of losses
-        times this number over the size of the global batch leads to the gradient of the batch's mean. Global
-        batches that a user accumulates are averaged.
+        Both divide: processes average their gradients, Lightning the accumulated ones. So a part's sum of
+        losses times this number over the size of the global batch leads to the gradient of the batch's mean;
+        for a term that is a mean itself see `batch_loss`. Batches that a user accumulates are averaged.
         """
         return self.trainer.world_size * self.micro_batches.count
 
@@ -562,6 +577,8 @@ class Task(LightningModule):
     @property
     def less_memory(self) -> str:
         """What to do when a training step runs out of memory, a line."""
+        if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
+            return SMALLER  # of data that are not ours
         smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
         return smaller if self.micro_batches.share > 1 else SMALLER
 
@@ -572,14 +589,20 @@ class Task(LightningModule):
         part = torch.stack([total, total.new_full((), losses.numel())]) / size
         self.step_loss = part if self.step_loss is None else self.step_loss + part
 
-    def batch_loss(self, losses: Tensor, num_global: int, auxiliary: Tensor | None) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+    def batch_loss(
+        self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
+    ) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
+
+        The auxiliary term is averaged over the parts: `num_parts` of each process, None for as many as usual.
+        """
         self.collect_loss(losses, num_global)
         loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
         if auxiliary is None:
             return loss
         self.log_training("train/auxiliary_loss", auxiliary.detach())
-        return loss + auxiliary
+        usual = self.parts_of_batch // self.trainer.world_size  # what it is divided by, in a shorter step too
+        return loss + auxiliary * (usual / (num_parts or usual))
 
     def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
         """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""
@@ -628,6 +651,11 @@ class Task(LightningModule):
         """What features have to be that are not part of a batch, which Lightning converts ("64-true")."""
         return next(self.parameters()).dtype
 
+    def in_precision(self, x: Tensor) -> Tensor:
+        """Features in the precision of the weights: the same tensor for the same ones, so graphs are kept."""
+        with torch.inference_mode(False):  # for training too, though a validation may come first
+            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+
     @property
     def logs_epochs(self) -> bool:
         """Whether an epoch has so few steps that the mean of its losses is logged, not each of them."""
@@ -652,6 +680,10 @@ class Task(LightningModule):
         decayed = [p for name, p in self.named_parameters() if not name.endswith("bias")]
         biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
         return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies, as of averaged weights, and pickles go without the graphs that are kept on the device."""
+        return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
 
     def to_device_once(self, name: str, value: Any) -> Any:
         """A graph or table of the DataModule on this module's device, moved once, not part of the state."""

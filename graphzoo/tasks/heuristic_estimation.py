@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
@@ -17,6 +18,8 @@ from graphzoo.heuristics import HeuristicTargets
 from graphzoo.heuristics.targets import TargetName
 from graphzoo.tasks.link_prediction import LinkPrediction
 from graphzoo.types import GraphSpec, PairBatch
+
+log = logging.getLogger(__name__)
 
 
 class HeuristicEstimation(LinkPrediction):
@@ -120,6 +123,9 @@ class HeuristicEstimation(LinkPrediction):
         positive, negative = metric.scores()
         predicted = torch.cat([positive, negative.flatten()])
         seen = ~predicted.isnan()
+        self.num_evaluated = int(seen[: positive.numel()].sum())  # links, as of `LinkPrediction`
+        if not bool(seen.all()) and not self.trainer.sanity_checking:
+            log.warning("not every pair was scored: the figures are of those that were")
         error = predicted[seen] - self._of_split[prefix][seen].double()
         self.log(f"{prefix}/rmse", error.square().mean().sqrt(), prog_bar=True, sync_dist=False)
         if prefix == "test" and self.trainer.is_global_zero:

@@ -269,7 +269,6 @@ class KGCompletion(Task):
         return row, entity
 
     def _ce(self, logits: Tensor, answer: Tensor, batch: TripleBatch) -> Tensor:
-        logits = logits.float()
         if self.loss == "filtered_ce":
             others = torch.zeros_like(logits, dtype=torch.bool)
             others.index_put_(self._known_answers(batch), others.new_ones(()))
@@ -286,7 +285,6 @@ class KGCompletion(Task):
             seed=self.seed,
             epoch=batch.epoch,
         )
-        logits = logits.float()
         positive = logits.gather(1, answer[:, None]).squeeze(1)
         negative = logits.gather(1, negatives)  # [B, K]
         with torch.no_grad():

@@ -16,7 +16,6 @@ from graphzoo.decoders.pair import PairDecoderKind
 from graphzoo.encoders.base import Encoder, NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError, check_range, check_whole
 from graphzoo.heuristics import GraphPairScorer
-from graphzoo.layers import LastResult
 from graphzoo.metrics import LinkMetric
 from graphzoo.metrics.links import HITS, check_name
 from graphzoo.sampling import LinkHider, hash_numbers
@@ -112,7 +111,6 @@ class LinkPrediction(Task):
         self._hider: LinkHider | None = None
         self._prepared: PreparedGraph | None = None
         self._states: Tensor | None = None
-        self._in_precision: LastResult[Tensor] = LastResult()
         self._halves = Halves("scoring", "pairs", SMALLER)
 
     # Building
@@ -162,9 +160,10 @@ class LinkPrediction(Task):
     @property
     def monitor(self) -> str:
         """Validation metric that selects the checkpoint."""
-        if self.metric is None and self._trainer is not None:
-            self.metric = getattr(self._datamodule().graph, "metric", "mrr")
-        return f"val/{self.metric or 'mrr'}"
+        metric = self.metric
+        if metric is None and self._has_data():
+            metric = getattr(self._datamodule().graph, "metric", None)
+        return f"val/{metric or 'mrr'}"
 
     @property
     def _wanted_hits(self) -> list[int]:
@@ -205,6 +204,7 @@ class LinkPrediction(Task):
             at_once = each * self.micro_batches.least_at_once(share)
             at_once = min(at_once, num_nodes) if near is None else at_once
             self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
+        self._hider = None  # of an earlier fit
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
         # else the whole graph is encoded, however few pairs are asked
@@ -219,7 +219,7 @@ class LinkPrediction(Task):
     def part_loss(self, batch: PairBatch) -> Tensor:
         """Loss of a part of the global batch, see `batch_loss`."""
         losses, auxiliary = self._losses_and_auxiliary(batch)
-        return self.batch_loss(losses, batch.num_global, auxiliary)
+        return self.batch_loss(losses, batch.num_global, auxiliary, batch.num_parts)
 
     def sample_losses(self, batch: PairBatch) -> Tensor:
         """Loss of each pair of a part of the global batch, [B]."""
@@ -232,7 +232,7 @@ class LinkPrediction(Task):
         name = (batch.epoch, batch.number) if self.batching == "subgraphs" else (step,)
         noise_seed = hash_numbers(self.seed, *name)
         logits, auxiliary = self._logits(batch, "train", noise_seed)
-        return self.losses(logits.float(), batch.edge_label), auxiliary
+        return self.losses(logits, batch.edge_label), auxiliary
 
     @property
     def logs_epochs(self) -> bool:
@@ -321,7 +321,7 @@ class LinkPrediction(Task):
         if not metric.is_complete() and not self.trainer.sanity_checking:
             log.warning("not every pair was scored: the figures are of those that were")
         for name, value in figures.items():
-            self.log(f"{prefix}/{name}", value, prog_bar=name == (self.metric or "mrr"), sync_dist=False)
+            self.log(f"{prefix}/{name}", value, prog_bar=self.monitor == f"val/{name}", sync_dist=False)
         if prefix == "test":
             scores = metric.scores()  # of all processes
             if self.trainer.is_global_zero:
@@ -434,7 +434,7 @@ class LinkPrediction(Task):
         return mean_of_draws(score, self.num_draws)
 
     def _prepare(self, encoder: NodeEncoder, split: str) -> PreparedGraph:
-        x, edge_index = self._cast(self._datamodule().x), self._datamodule().edge_index(split)
+        x, edge_index = self.in_precision(self._datamodule().x), self._datamodule().edge_index(split)
         if self._prepared is None or not self._prepared.is_of(x, edge_index, self.device):
             self._prepared = PreparedGraph(encoder, x, edge_index, self.device)
         return self._prepared
@@ -460,12 +460,7 @@ class LinkPrediction(Task):
 
     def _features(self) -> Tensor | None:
         x = self._datamodule().x
-        return None if x is None else self.to_device_once("x", self._cast(x))
-
-    def _cast(self, x: Tensor) -> Tensor:
-        """In the precision of the weights: the same tensor for the same features, so that graphs are kept."""
-        with torch.inference_mode(False):  # for training too, though a validation may come first
-            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+        return None if x is None else self.to_device_once("x", self.in_precision(x))
 
     def _edges(self, split: str) -> Tensor:
         edge_index: Tensor = self.to_device_once(f"edge_index/{split}", self._datamodule().edge_index(split))

@@ -31,6 +31,8 @@ PROBED = 8
 # For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU
 # never more, however much is free: dropout, which a micro-batch of pairs draws for itself, would be another.
 _BUDGET = 2**30
+# Attribute of trainer and DataModule: their own values of what a fit has changed.
+_LENT = "_graphzoo_lent"
 
 
 def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
@@ -67,7 +69,7 @@ def _probes(datamodule: Any) -> Iterator[Any]:
     """A part of a batch of each graph that is trained on, from the epoch with the largest neighbourhoods."""
     datamodule.micro_batch_size = PROBED
     try:
-        loader = datamodule.train_dataloader(getattr(datamodule, "largest_epoch", 0))
+        loader = datamodule._training_loader(getattr(datamodule, "largest_epoch", 0))
         graphs, items = len(getattr(datamodule, "parts", [datamodule])), {}
         for count, item in enumerate(iter(loader.sampler), start=1):
             # subgraphs are sorted by size: the last part of a batch has the largest
@@ -116,7 +118,6 @@ class MicroBatches:
         self.count = 1
         self.chosen: int | None = None
         self._is_over = False
-        self._give_back: list[Callable[[], None]] = []
 
     @property
     def _datamodule(self) -> Any:
@@ -158,10 +159,6 @@ class MicroBatches:
         if self.chosen >= share:
             return
         self._lend(datamodule, "micro_batch_size", self.chosen)
-        for name in ("limit_train_batches", "val_check_interval"):
-            count = getattr(task.trainer, name)
-            if isinstance(count, int):  # of whole batches, as far as anybody knew
-                self._lend(task.trainer, name, count * datamodule.num_micro_batches)
         log.info("batches of %d go through the encoder in parts of %d, to save memory", share, self.chosen)
 
     def accumulate(self) -> None:
@@ -182,8 +179,12 @@ class MicroBatches:
             )
         if trainer.accumulate_grad_batches == 1:
             self._lend(trainer, "accumulate_grad_batches", parts)
+        for name in ("limit_train_batches", "val_check_interval"):
+            count = getattr(trainer, name)
+            if isinstance(count, int):  # of whole batches, so that an epoch ends with one
+                self._lend(trainer, name, count * parts)
         limit = trainer.limit_train_batches
-        if isinstance(limit, float) and limit < 1:  # of whole batches: an epoch ends with one
+        if isinstance(limit, float) and limit < 1:  # likewise
             whole = math.ceil(len(self._datamodule._training_sampler()) / parts)
             if limit and not int(whole * limit):
                 raise UsageError(
@@ -199,10 +200,13 @@ class MicroBatches:
 
     def end_fit(self) -> None:
         """Leave trainer and data as they were before; another fit chooses its own size."""
-        while self._give_back:
-            self._give_back.pop()()
+        trainer = self._task._trainer
+        for owner in (trainer, getattr(trainer, "datamodule", None)):
+            for name, value in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
+                setattr(owner, name, value)
         self._is_over = True  # a checkpoint that is saved now still has the size
 
     def _lend(self, owner: Any, name: str, value: int) -> None:
-        self._give_back.append(partial(setattr, owner, name, getattr(owner, name)))
+        # kept by the owner, which another task may meet after a fit that failed
+        owner.__dict__.setdefault(_LENT, {}).setdefault(name, getattr(owner, name))
         setattr(owner, name, value)

@@ -141,8 +141,8 @@ class NodeClassification(Task):
     @property
     def metric_name(self) -> str:
         """Accuracy or roc_auc: the argument, else the data's own metric."""
-        if self.metric is None and self._trainer is not None:
-            self.metric = getattr(self._datamodule().graph, "metric", "accuracy")
+        if self.metric is None and self._has_data():
+            return str(getattr(self._datamodule().graph, "metric", "accuracy"))
         return self.metric or "accuracy"
 
     @staticmethod
@@ -181,6 +181,7 @@ class NodeClassification(Task):
     def on_fit_start(self) -> None:
         """Weigh the classes, and compute what the encoder needs of the graph once."""
         super().on_fit_start()
+        self._votes = 0
         datamodule = self._datamodule()
         graph = datamodule.graph
         whole = getattr(datamodule, "batch_size", None) is None
@@ -190,7 +191,7 @@ class NodeClassification(Task):
                 "Leave out --trainer.accumulate_grad_batches, or set --data.batch_size"
             )
         self._weights = self._weigh_classes(graph.y, datamodule.split.train, graph)
-        prepared = self._prepare(graph.x.to(self.weight_dtype), graph.edge_index)
+        prepared = self._prepare(self.in_precision(graph.x), graph.edge_index)
         datamodule.skip_edges = prepared.is_sliceable
 
     def _weigh_classes(self, y: Tensor, train: Tensor, graph: Any) -> Tensor | None:
@@ -222,7 +223,7 @@ class NodeClassification(Task):
         logits = self.decode(states, noise_seed=noise_seed)[batch.target]
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
-        return self.batch_loss(losses, batch.num_global, auxiliary)
+        return self.batch_loss(losses, batch.num_global, auxiliary, batch.num_parts)
 
     def _refuse_scheduled_steps(self) -> None:
         """The sampler makes one batch of what is accumulated, and is made once."""
@@ -252,8 +253,8 @@ class NodeClassification(Task):
 
     def _losses(self, logits: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         """Loss of each node, [T], times the weight of its class."""
-        logits = logits.float()
         if target.dim() == 1:
+            weights = None if weights is None else weights.to(logits.dtype)
             return F.cross_entropy(logits, target, weight=weights, reduction="none")
         known = ~target.isnan()
         losses = F.binary_cross_entropy_with_logits(logits, target.nan_to_num(0.0), reduction="none")
@@ -282,7 +283,8 @@ class NodeClassification(Task):
         """Features, edges and precomputed values of a batch, on the device."""
         if batch.index is None:
             assert batch.edge_index is not None
-            prepared = self._prepare(batch.x, batch.edge_index)
+            # Lightning makes other features of another precision for every batch
+            prepared = self._prepare(self.in_precision(self._datamodule().graph.x), batch.edge_index)
             return prepared.x, prepared.edge_index, prepared.precomputed
         if self._prepared is not None and self._prepared.is_sliceable:
             return batch.x, None, self._prepared.rows(batch.index)
@@ -365,7 +367,7 @@ class NodeClassification(Task):
         with explain_out_of_memory("encoding the whole graph, which has to be done at once", SMALLER):
             x, edge_index, precomputed = self._inputs(batch)
             states = self.node_encoder(x, edge_index, **precomputed)
-            return states, self.decode(states)[batch.target].float()
+            return states, self.decode(states)[batch.target]
 
     def _evaluate(self, prefix: str, batch: NodeBatch) -> None:
         states, logits = self._score(batch)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from graphzoo.ops.norms import wide
+
 if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph
     from graphzoo.sampling import NeighbourhoodSampler
@@ -26,7 +28,7 @@ def mean_of_draws(score: Callable[[int], Tensor], num_draws: int) -> Tensor:
     scores = score(0)
     if num_draws == 1:
         return scores
-    total = scores.float()
+    total = wide(scores)
     for draw in range(1, num_draws):
         total = total + score(draw)
     return total / num_draws
@@ -44,11 +46,11 @@ def score_near(
 
     Queries are `head` [B] and `relation` [B]; `logits` of the nodes of a graph are [B, K], for its heads'
     places and the relations. Those outside lie `margin` below the lowest logit. Returns the scores [B, N],
-    float32, and which nodes lie outside, bool.
+    and which nodes lie outside, bool.
     """
     graph, levels = sampler.with_levels(head, relation)
     graph, levels = graph.to(head.device), levels.to(head.device)
-    inside = logits(graph, graph.find(head), relation).float()
+    inside = logits(graph, graph.find(head), relation)
     # floats hold whole numbers exactly up to 2^24, so that levels stay apart
     scores = (inside.amin(1, keepdim=True).floor() - margin).clamp(max=_UNLIKELY) - levels
     return scores.scatter_(1, graph.nodes, inside), levels > 0
@@ -79,4 +81,4 @@ def score_far(
     near, _ = sampler(head, relation, hides="none", outside="bring", target=tail)
     near = near.to(head.device)
     place: Tensor = near.find(tail)
-    return logits(near, near.find(head), relation).float().gather(1, place[:, None]).squeeze(1)
+    return logits(near, near.find(head), relation).gather(1, place[:, None]).squeeze(1)

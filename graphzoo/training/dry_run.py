@@ -30,6 +30,7 @@ from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.shown import cell, console
 from graphzoo.system.units import counted, duration, size
+from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable
 from graphzoo.training.plan import RunState
 
@@ -104,6 +105,8 @@ class DryRun(ValidationClock):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._steps:
             return
+        if isinstance(pl_module, Task) and isinstance(self._interval, int):
+            self._interval *= pl_module.micro_batches.count  # of batches; Lightning counts their parts
         _ask_largest(trainer, pl_module, (self._place or Place()).epoch)
         rows = [*describe_run(trainer, pl_module), *self._times(trainer), *_memory(pl_module.device)]
         if trainer.is_global_zero:
@@ -178,7 +181,7 @@ def _ask_largest(trainer: Trainer, module: Any, begun: int) -> None:
     epoch = getattr(datamodule, "largest_epoch", 0)
     if epoch <= begun:
         return
-    batch = trainer.strategy.batch_to_device(next(iter(datamodule.train_dataloader(epoch))))
+    batch = trainer.strategy.batch_to_device(next(iter(datamodule._training_loader(epoch))))
     with trainer.precision_plugin.forward_context():
         loss = module.sample_losses(batch).sum()
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]

@@ -352,6 +352,8 @@ class GraphzooCLI(LightningCLI):
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
         files = [self.run_dir / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
+        if not self.trainer.checkpoint_callbacks:
+            files = []  # those that may lie there are of the weights before this training
         if self._guard is not None and self._guard.is_other_data:
             kept = (one for one in self.trainer.checkpoint_callbacks if isinstance(one, own.BestCheckpoint))
             if all(one.best_model_score is None for one in kept):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, WeightAveraging
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from graphzoo.callbacks.checkpoint import forget_best
@@ -93,8 +93,7 @@ def differences(
         averages = (_averaging_of(side) for side in (trained, config))
         differing |= _differing_class("--trainer.callbacks", *averages)
     # Without the callback the averages would be taken for the weights that the optimiser was moving.
-    callbacks = (config.get("trainer") or {}).get("callbacks")
-    if "averaging_state" in checkpoint and "Averaging" not in str(callbacks):
+    if "averaging_state" in checkpoint and _averaging_of(config) is None:
         differing["--trainer.callbacks"] = ("moving averages of the weights", "none")
     return differing
 
@@ -118,7 +117,8 @@ def _differing_trainer(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
 def _averaging_of(config: dict[str, Any]) -> dict[str, Any] | None:
     """The callback that averages weights, if there is one."""
     callbacks = shaping_callbacks(config)
-    return next((each for each in callbacks if "Averaging" in each["class_path"]), None)
+    classes = ((each, _imported(each["class_path"])) for each in callbacks)
+    return next((each for each, cls in classes if cls is not None and issubclass(cls, WeightAveraging)), None)
 
 
 def _differing_class(group: str, before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
@@ -149,11 +149,14 @@ def _compare(
 
 def _usual_values(class_path: str | None) -> dict[str, Any]:
     """Defaults of a class that is imported already."""
+    cls = _imported(class_path)
+    return {} if cls is None else defaults_of(cls)
+
+
+def _imported(class_path: str | None) -> type | None:
     module, _, name = (class_path or "").rpartition(".")
     cls = getattr(sys.modules.get(module), name, None)
-    if not isinstance(cls, type):
-        return {}
-    return defaults_of(cls)
+    return cls if isinstance(cls, type) else None
 
 
 def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
@@ -203,20 +206,22 @@ class ResumeGuard(Callback):
 
     The checkpoint's `data` have a `fingerprint`, and a `split` where there is one. With `override`, others
     are warned of and noted as `is_other_data`. Of what was `changed`, see `differences`, the old `lr` and
-    `weight_decay` lie in the restored optimiser.
+    `weight_decay` lie in the restored optimiser; `rates` says whose they are, `--model` or `--optimizer`.
     """
 
     def __init__(
-        self, data: dict[str, Any], changed: dict[str, tuple[Any, Any]], *, override: bool = False
+        self,
+        data: dict[str, Any],
+        changed: dict[str, tuple[Any, Any]],
+        *,
+        override: bool = False,
+        rates: str = "--model",
     ) -> None:
         self.data, self.changed, self.override = data, changed, override
         self.is_other_data = False
-        # of the task's optimiser, or of one of the user's own
-        old_lr, lr = changed.get("--optimizer.lr") or changed.get("--model.lr", (1, 1))
+        old_lr, lr = changed.get(f"{rates}.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
-        no_decay: tuple[Any, Any] = (None, None)
-        decays = changed.get("--optimizer.weight_decay") or changed.get("--model.weight_decay", no_decay)
-        self.weight_decay = decays[1]
+        self.weight_decay = changed.get(f"{rates}.weight_decay", (None, None))[1]
         self._checkpoint: dict[str, Any] | None = None
 
     def on_load_checkpoint(
@@ -313,7 +318,8 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
     check_resumable(checkpoint, path)
     check_resume(differing, path, override=plan.override)
     data = checkpoint.get("graphzoo", {}).get("data", {})
-    return checkpoint, ResumeGuard(data, differing, override=plan.override)
+    rates = "--optimizer" if config.get("optimizer") else "--model"  # the task's are those of its own
+    return checkpoint, ResumeGuard(data, differing, override=plan.override, rates=rates)
 
 
 def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:

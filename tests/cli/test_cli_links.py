@@ -60,7 +60,7 @@ def test_recipe_runs_a_step(fit_links, results, model, recipe):
         "--data.max_nodes=20",
         "--data.num_neighbors=5",
     ]
-    epoch = ["--trainer.check_val_every_n_epoch=1", "--trainer.limit_train_batches=2", "--run_dir=run"]
+    epoch = ["--trainer.check_val_every_n_epoch=1", "--trainer.limit_train_batches=1", "--run_dir=run"]
     fit_links("--recipe", recipe, *few, *epoch, model=model, epochs=1)
     found = results("run")
     assert found["recipe"] == f"{model}/{recipe}" and found["steps"] == 1

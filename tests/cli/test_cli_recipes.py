@@ -62,7 +62,7 @@ def test_recipe_runs_a_step(cli, tiny_kg, results, name):
 @pytest.mark.skipif(not os.environ.get("GRAPHZOO_DATA"), reason="GRAPHZOO_DATA is not set: no raw data")
 @pytest.mark.parametrize("name", SMALL_DATA)
 def test_recipe_on_its_own_data(cli, results, name):
-    few = ["--data.batch_size=4", "--data.micro_batch_size=2", "--trainer.limit_train_batches=2"]
+    few = ["--data.batch_size=4", "--data.micro_batch_size=2", "--trainer.limit_train_batches=1"]
     result = cli("fit", "--model=knowformer", "--data", name, *ONE_STEP, *few)
     assert result.status == 0, result.err
     assert results("run")["steps"] == 1

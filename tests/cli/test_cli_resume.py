@@ -161,6 +161,25 @@ def test_override_really_changes_the_learning_rate(trained, cli):
     assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
 
 
+def test_what_is_trained_without_checkpoints_is_tested_itself(trained, cli, results):
+    """Not the best checkpoint of the training before."""
+    shutil.copytree(trained, "run")
+    before = results("run")["metrics"]["test/mrr"]
+    done = cli("fit", "run", "--trainer.max_epochs=4", "--trainer.enable_checkpointing=false")
+    assert done.status == 0, done.err
+    assert results("run")["checkpoint"] is None and results("run")["metrics"]["test/mrr"] != before
+
+
+def test_override_leaves_a_users_own_optimiser_alone(fit, cli):
+    """The rate of the task is not its rate."""
+    fit("--run_dir=run", "--optimizer=SGD", "--optimizer.lr=0.1", "--optimizer.weight_decay=0.01", epochs=1)
+    more = ["--model.lr=0.05", "--model.weight_decay=0.5", "--override", "--trainer.max_epochs=2"]
+    done = cli("fit", "run", *more)
+    assert done.status == 0, done.err
+    (group,) = load("run/checkpoints/last.ckpt")["optimizer_states"][0]["param_groups"]
+    assert (group["lr"], group["weight_decay"]) == (0.1, 0.01)
+
+
 @pytest.mark.fault("a run is resumed on other data", "refused by fingerprint")
 def test_other_data_stop_a_resume(trained, cli, tiny_kg):
     shutil.copytree(trained, "run")

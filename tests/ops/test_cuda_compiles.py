@@ -60,9 +60,8 @@ def test_kernels_compile_and_keep_to_their_registers(arch, wanted, kernels, more
     for key, row in found.items():
         known = kept[key]
         if VERSION == "3.9.0":
-            stale = (
-                f"{key}: the table is of another source, run python -m benchmarks.kernel_resources --missing"
-            )
+            remedy = "run python -m benchmarks.kernel_resources --missing"
+            stale = f"{key}: the table is of another source, {remedy}"
             assert row["digest"] == known["digest"], stale
         if IS_KEPT:
             assert int(row["registers"]) <= min(255, 1.3 * int(known["registers"]) + 8), key

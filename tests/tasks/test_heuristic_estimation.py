@@ -134,6 +134,15 @@ def test_who_sees_common_neighbours_learns_them():
     assert set(figures) == {"test/rmse"} and figures["test/rmse"] < 0.02
 
 
+def test_pairs_that_were_not_scored_are_told(caplog):
+    task, datamodule = HeuristicEstimation(Oracle, heuristic="cn"), data(eval_batch_size=8)
+    Trainer(max_epochs=1, limit_val_batches=0, **QUIET).fit(task, datamodule=datamodule)
+    Trainer(**QUIET).test(task, datamodule=datamodule, verbose=False)
+    assert task.num_evaluated == datamodule.num_tested and "not every pair" not in caplog.text
+    Trainer(limit_test_batches=2, **QUIET).test(task, datamodule=datamodule, verbose=False)
+    assert 0 < task.num_evaluated < datamodule.num_tested and "not every pair was scored" in caplog.text
+
+
 def test_marked_nodes_make_the_difference():
     def rmse(aware):
         seed_everything(0, verbose=False)

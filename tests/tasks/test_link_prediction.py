@@ -76,6 +76,18 @@ def test_ranks_and_micro_batches_add_up_to_the_global_batch(encoder, settings):
     assert torch.allclose(gradient(task, batches) / 2, expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("encoder", ["galit", "nodeformer"])
+def test_a_last_batch_of_fewer_parts_has_the_gradient_of_a_whole_one(encoder):
+    """NodeFormer adds an auxiliary loss, which Lightning divides by the parts of a whole batch."""
+    whole, parts = data(), data(micro_batch_size=16)
+    expected = gradient(build(encoder, whole), list(whole.train_dataloader(0))[-1:])
+    task = build(encoder, parts, accumulate=4)
+    full = len(parts.graph.train) // 64
+    last = list(parts.train_dataloader(0))[4 * full :]
+    assert 0 < len(last) < 4
+    assert torch.allclose(gradient(task, last), expected, atol=2e-5)
+
+
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_a_rank_without_a_part_in_the_last_batch_takes_its_step(encoder):
     datamodule = data()

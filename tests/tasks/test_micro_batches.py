@@ -104,16 +104,28 @@ def test_another_fit_chooses_for_itself(make, tmp_path, monkeypatch):
     assert sizes.micro_batch_size is None and sizes.accumulated == 1 and trainer.global_step == 4
 
 
-def test_a_limit_counts_whole_batches(tmp_path, monkeypatch):
+def test_a_datamodule_may_have_the_loader_of_lightning(tmp_path):
+    """Without arguments; what a batch takes is seen all the same."""
+
+    class Own(KGDataModule):
+        def train_dataloader(self):
+            return super().train_dataloader()
+
+    encoder = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2)
+    fit(lambda: (KGCompletion(encoder), Own("umls", batch_size=16)), tmp_path, max_steps=1)
+
+
+@pytest.mark.parametrize("settings", [{}, {"micro_batch_size": 16}])
+def test_a_limit_counts_whole_batches(tmp_path, monkeypatch, settings):
     """As if memory had room for them."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
-    task, data = queries()
+    task, data = queries(**settings)
     limited = Trainer(
         limit_train_batches=2, max_epochs=1, default_root_dir=tmp_path, enable_checkpointing=False, **QUIET
     )
     limited.fit(task, data)
     assert limited.global_step == 2 == limited.limit_train_batches
-    task, data = queries()
+    task, data = queries(**settings)
     settings = {**QUIET, "limit_val_batches": 1, "enable_checkpointing": False, "default_root_dir": tmp_path}
     validating = Trainer(max_steps=4, val_check_interval=2, **settings)
     steps = []
@@ -184,13 +196,18 @@ def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
         Trainer(max_epochs=1, callbacks=[scheduler], **settings).fit(task, data)
 
 
-def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch):
+@pytest.mark.parametrize("by_another", [False, True])
+def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch, by_another):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     task, data = queries()
+    other = queries()[0] if by_another else task
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
     fail = LambdaCallback(on_train_batch_end=lambda *_: 1 / 0)
+    trainer = Trainer(limit_train_batches=3, max_epochs=1, callbacks=[fail], **settings)
     with pytest.raises(ZeroDivisionError):
-        Trainer(max_steps=1, callbacks=[fail], **settings).fit(task, data)
-    trainer = Trainer(limit_train_batches=3, max_epochs=1, **settings)
-    trainer.fit(task, data)
+        trainer.fit(task, data)
+    monkeypatch.setattr(micro_batches, "_BUDGET", 2**40)
+    trainer.callbacks[:] = [sizes := Sizes()]
+    trainer.fit(other, data)
     assert trainer.global_step == 3 and data.micro_batch_size is None
+    assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"

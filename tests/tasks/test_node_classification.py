@@ -183,7 +183,9 @@ def test_processes_that_share_a_whole_graph_have_the_gradient_of_one(small, sett
     assert torch.allclose(torch.stack(shares).mean(0), single, atol=1e-6)
 
 
-def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(small):
+@pytest.mark.parametrize("encoder", [Averaging, Prepared])
+def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(small, encoder):
+    """In a last step of fewer parts, too; the second one adds an auxiliary loss."""
     datamodule = small(settings={"batch_size": 13})
     datamodule.setup("fit")
     is_target = torch.zeros(60, dtype=torch.bool)
@@ -191,7 +193,7 @@ def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(sm
 
     def gradients(accumulate, rank, world):
         sampler = PartSampler(datamodule._parts, 5, is_target, accumulate, rank, world)
-        task = build(datamodule, world_size=world, accumulate=accumulate)
+        task = build(datamodule, encoder, world_size=world, accumulate=accumulate)
         # Lightning divides by the number of accumulated batches
         return [gradient(task, NodeBatches(datamodule.graph)[part]) / accumulate for part in sampler]
 

@@ -13,8 +13,9 @@ from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder
 from graphzoo.encoders import KnowFormer
 from graphzoo.metrics import Accuracy, LinkMetric
 from graphzoo.ops import RelationalGraph
-from graphzoo.tasks import KGCompletion, LinkPrediction, kg_completion
+from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification, kg_completion
 from graphzoo.tasks.base import Task
+from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.types import GraphSpec
 
 NAMES = [
@@ -103,6 +104,38 @@ def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
     for narrow in (torch.bfloat16, torch.float16):
         rounded = (scores == scores.to(narrow).to(scores.dtype)).double().mean()
         assert rounded < 0.1, f"numbers that {narrow} could hold"
+
+
+@pytest.mark.parametrize("name", [*NAMES, "kg-completion, KnowFormer, sampled negatives"])
+def test_losses_in_double_precision_are_doubles(tmp_path, monkeypatch, name):
+    found, collect = set(), Task.collect_loss
+
+    def note(self, losses, num_global):
+        found.add(losses.dtype)
+        collect(self, losses, num_global)
+
+    monkeypatch.setattr(Task, "collect_loss", note)
+    train(in_precision(CASES[name], "64-true"), tmp_path / "run", epochs=1)
+    assert found == {torch.float64}
+
+
+def test_weights_of_classes_are_taken_in_double_precision(tmp_path):
+    case = dataclasses.replace(
+        in_precision(CASES["node-classification, NodeFormer, whole graph"], "64-true"),
+        task=lambda: NodeClassification(galit, class_weights="balanced"),
+    )
+    _, trainer = train(case, tmp_path / "run", epochs=1)
+    assert trainer.global_step == 1
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-true", "64-true"])
+def test_a_whole_graph_is_prepared_once(tmp_path, monkeypatch, precision):
+    """Lightning makes other features of another precision for every batch; validation has them, too."""
+    made, init = [], PreparedGraph.__init__
+    monkeypatch.setattr(PreparedGraph, "__init__", lambda *args: made.append(args) or init(*args))
+    case = in_precision(CASES["node-classification, NodeFormer, whole graph"], precision)
+    train(case, tmp_path / "run", epochs=2)
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize(

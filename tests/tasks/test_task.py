@@ -1,23 +1,32 @@
 """What all tasks share."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.link_tasks import build
+from helpers.link_tasks import data as link_data
 from helpers.node_encoders import Averaging
-from lightning.pytorch import Trainer
+from helpers.trainers import QUIET
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import (
+    BaseFinetuning,
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelPruning,
     StochasticWeightAveraging,
 )
+from torch import nn
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.encoders import GALiT, KnowFormer
+from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
+from graphzoo.tasks.base import Task
 from graphzoo.types import GraphSpec
 
 TASKS = [
@@ -97,6 +106,27 @@ def test_callbacks_that_would_do_something_else_are_refused(callback, told, tmp_
         trainer.fit(KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), data)
 
 
+class Frozen(BaseFinetuning):
+    def freeze_before_training(self, pl_module):
+        self.freeze(pl_module.encoder)
+
+    def finetune_function(self, pl_module, epoch, optimizer):
+        pass
+
+
+@pytest.mark.parametrize("make", [Frozen, lambda: ModelPruning("l1_unstructured", amount=0.1)])
+def test_callbacks_that_look_for_weights_take_a_task_that_has_them(make):
+    task, (data, _) = two_splits("nodes")
+    with pytest.raises(UsageError, match=r"before the encoder is built\nGive it, in Python, a task that has"):
+        quiet_trainer(callbacks=[make()]).fit(task, datamodule=data)
+    quiet_trainer().fit(task, datamodule=data)
+    before = [weight.clone() for weight in task.encoder.parameters()]
+    trainer = quiet_trainer(callbacks=[make()])
+    trainer.fit(task, datamodule=data)
+    same = all(torch.equal(*pair) for pair in zip(before, task.encoder.parameters(), strict=True))
+    assert trainer.global_step == 1 and same == (make is Frozen)
+
+
 def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
     """Their size is that of the sampler; gradients would be those of other batches."""
     generator = torch.Generator().manual_seed(0)
@@ -111,6 +141,36 @@ def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
     with pytest.raises(UsageError, match="Give the Trainer accumulate_grad_batches instead"):
         trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph, batch_size=20))
     trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # whole graphs add up as they come
+
+
+class OwnTask(Task):
+    """A user's own: it says nothing of its data."""
+
+    accepts = (NodeEncoder,)
+
+    def build_decoder(self, encoder):
+        return nn.Linear(encoder.out_channels, 1)
+
+    def training_step(self, batch, batch_idx):
+        scores = self.decode(self.encoder(batch.x, batch.edge_index))
+        return self.batch_loss(scores[batch.target].square().squeeze(1), batch.num_global, None)
+
+    def test_step(self, batch, batch_idx):
+        self.log("test/loss", self.training_step(batch, batch_idx), batch_size=1)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_a_task_on_data_of_ones_own_says_what_takes_less_memory():
+    """Whose batches have no `micro_batch_size` to be smaller."""
+    task = OwnTask(Averaging)
+    task._trainer = SimpleNamespace(datamodule=LightningDataModule())
+    assert task.less_memory.startswith("Take a smaller --model.encoder.hidden_channels")
+
+
+def quiet_trainer(**settings):
+    return Trainer(**{**QUIET, "max_epochs": 1, "num_sanity_val_steps": 0, **settings})
 
 
 def two_splits(kind):
@@ -129,19 +189,73 @@ def two_splits(kind):
 @pytest.mark.parametrize("kind", ["nodes", "kg"])
 def test_what_a_fit_learnt_from_is_no_other_split_s_test(kind):
     """Without a checkpoint, too: the weights are those of the fit before."""
-
-    def trainer():
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        return Trainer(accelerator="cpu", max_epochs=1, **quiet)
-
     task, (first, second) = two_splits(kind)
     for _ in range(2):
-        trainer().fit(task, datamodule=first)
-        trainer().test(task, datamodule=first, verbose=False)
+        quiet_trainer().fit(task, datamodule=first)
+        quiet_trainer().test(task, datamodule=first, verbose=False)
     described = task.describe()
     assert described["began_with"] == [described["data"]]
     weights = [parameter.clone() for parameter in task.parameters()]
     for stage in ("validate", "test", "fit"):
         with pytest.raises(UsageError, match="may be among its training"):
-            getattr(trainer(), stage)(task, datamodule=second)
+            getattr(quiet_trainer(), stage)(task, datamodule=second)
     assert all(torch.equal(*pair) for pair in zip(weights, task.parameters(), strict=True))
+
+
+def test_a_checkpoint_that_is_saved_after_a_test_says_what_was_trained_on(tmp_path):
+    task, (trained, _) = two_splits("kg")
+    others = [(f"m{i}", f"r{i % 2}", f"m{j}") for i in range(9) for j in range(i)]
+    tested = KGDataModule.from_triples(others, batch_size=16)
+    trainer = quiet_trainer()
+    trainer.fit(task, datamodule=trained)
+    trainer.test(task, datamodule=tested, verbose=False)
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    said = torch.load(tmp_path / "after.ckpt", weights_only=True)["graphzoo"]["data"]
+    assert said["fingerprint"] == trained.fingerprint != tested.fingerprint
+    assert said["split"] == trained.describe_split()
+
+
+def test_a_task_of_ones_own_is_tested_and_resumed_from_its_checkpoint(tmp_path):
+    _, (data, _) = two_splits("nodes")
+    trainer, path = quiet_trainer(), tmp_path / "own.ckpt"
+    trainer.fit(OwnTask(Averaging), datamodule=data)
+    trainer.save_checkpoint(path)
+    loaded = {"datamodule": data, "ckpt_path": path, "weights_only": True}
+    assert quiet_trainer().test(OwnTask(Averaging), **loaded, verbose=False)[0]["test/loss"] >= 0
+    trainer = quiet_trainer(max_epochs=2)
+    trainer.fit(OwnTask(Averaging), **loaded)
+    assert trainer.global_step == 2
+
+
+def test_copies_of_a_task_go_without_its_graphs():
+    """Lightning's averages of the weights are one."""
+    task, (data, _) = two_splits("nodes")
+    quiet_trainer().fit(task, datamodule=data)
+    task.to_device_once("classes", data.graph.y)
+    copied = copy.deepcopy(task)
+    assert task._prepared is not None and task._device_cache
+    assert copied._prepared is None and not copied._device_cache
+
+
+def test_a_metric_that_nobody_chose_is_that_of_the_data():
+    """Of each data, not of the first that the task has met."""
+    found = []
+    for task in (NodeClassification(Averaging), LinkPrediction(Averaging)):
+        for metric in ("accuracy", "roc_auc") if isinstance(task, NodeClassification) else ("auroc", "mrr"):
+            graph = SimpleNamespace(metric=metric)
+            task._trainer = SimpleNamespace(datamodule=SimpleNamespace(graph=graph))
+            found.append(task.monitor)
+    assert found == ["val/acc", "val/auroc", "val/auroc", "val/mrr"]
+
+
+def test_a_second_fit_begins_anew():
+    """What it hides, and how often all nodes got one class, are its own."""
+    task = build("galit", link_data())
+    assert task._hider is not None
+    task.hide_positives = False
+    task.on_fit_start()
+    assert task._hider is None
+    task, (data, _) = two_splits("nodes")
+    task._votes = 4
+    quiet_trainer(limit_val_batches=0).fit(task, datamodule=data)
+    assert task._votes == 0

@@ -127,7 +127,7 @@ def test_rate_and_decay_of_an_own_optimiser_change_on_purpose():
         check_resume(told, Path("run/last.ckpt"), override=False)
     check_resume(told, Path("run/last.ckpt"), override=True)
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=0.1, weight_decay=0.01)
-    guard = ResumeGuard({}, told)
+    guard = ResumeGuard({}, told, rates="--optimizer")
     guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
     assert [optimizer.param_groups[0][name] for name in ("lr", "weight_decay")] == [0.2, 0.02]
 
