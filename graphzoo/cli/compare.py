@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import Preset, list_presets
-from graphzoo.catalog.settings import flatten, word_of, words_of
+from graphzoo.catalog.settings import flatten, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of, model_names
 from graphzoo.catalog.weights import WEIGHTS
-from graphzoo.cli.options import Parser, at_least, refuse_options
+from graphzoo.cli.options import Parser, at_least, out_folder, refuse_options
 from graphzoo.cli.row import data_paths
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
@@ -27,7 +27,7 @@ from graphzoo.runs.directory import name_of_data, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
 from graphzoo.runs.results_file import read_results, write_results
 from graphzoo.runs.series import claim
-from graphzoo.runs.tables import spread
+from graphzoo.runs.tables import shown_setting, spread
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
@@ -61,7 +61,7 @@ def compare_parser() -> Parser:
     add("--models", default="", metavar="A,B", help=only)
     add("--in-process", action="store_true", help="run all in one process: faster for short runs")
     add("--no-test", action="store_true", help="skip the test")
-    add("--out", type=Path, metavar="DIR", help="folder of runs, table and picture")
+    add("--out", type=out_folder, metavar="DIR", help="folder of runs, table and picture")
     return parser
 
 
@@ -293,7 +293,7 @@ def _show(comparison: Comparison, rows: list[Row]) -> None:
 
 def _settings(row: Row) -> str:
     changed = row.trials[0].settings
-    words = [f"{name.rpartition('.')[2]} {word_of(value)}" for name, value in changed.items()]
+    words = [f"{name.rpartition('.')[2]} {shown_setting(value)}" for name, value in changed.items()]
     return ", ".join(words + ([row.note] if row.note else [])) or "its own"
 
 

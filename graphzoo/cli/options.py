@@ -8,6 +8,7 @@ import re
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from textwrap import fill
 from typing import Any, NoReturn
 
@@ -119,6 +120,13 @@ def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def out_folder(text: str) -> Path:
+    """A type of option: a folder, which need not be there yet."""
+    if (path := Path(text)).exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a file; give a folder that does not exist yet")
+    return path
 
 
 def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:

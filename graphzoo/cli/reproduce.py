@@ -11,7 +11,7 @@ from typing import Any
 from graphzoo.catalog.presets import read_header
 from graphzoo.catalog.settings import words_of
 from graphzoo.catalog.tasks import task_of_data
-from graphzoo.cli.options import Parser, check_splits, pair_first
+from graphzoo.cli.options import Parser, check_splits, out_folder, pair_first
 from graphzoo.cli.queue import read_queue, run_queue
 from graphzoo.cli.row import Row, plan_row
 from graphzoo.errors import UsageError
@@ -46,7 +46,7 @@ def reproduce_parser(*, pair: bool = True) -> Parser:
     add("--recipe", metavar="NAME", help="another recipe of the model, or none")
     add("--ablation", default="", metavar="NAME|FILE", help="run several rows that differ in a setting")
     add("--in-process", action="store_true", help="run all in one process: faster for short runs")
-    add("--out", type=Path, metavar="DIR", help="folder of the runs and row.json")
+    add("--out", type=out_folder, metavar="DIR", help="folder of the runs and row.json")
     add("--all", type=Path, metavar="FILE", help="run a queue: each line is MODEL DATA [options]")
     return parser
 

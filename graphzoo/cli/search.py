@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from graphzoo.catalog.presets import find_preset, list_presets
-from graphzoo.catalog.settings import flatten, read_settings, value_of_word, word_of, words_of
+from graphzoo.catalog.settings import flatten, read_settings, value_of_word, words_of
 from graphzoo.catalog.tasks import TASKS
-from graphzoo.cli.options import Parser, at_least, check_splits, pair_first, refuse_options
+from graphzoo.cli.options import Parser, at_least, check_splits, out_folder, pair_first, refuse_options
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import several_processes
 from graphzoo.runs.published import mean_and_deviation
 from graphzoo.runs.results_file import write_results
 from graphzoo.runs.series import Run, claim, lasting_words, runs_of
+from graphzoo.runs.tables import shown_setting
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import cell, console, say, tell
@@ -70,7 +71,7 @@ def search_parser() -> Parser:
     add("--sampler_seed", type=at_least(0, whole=True), default=0, metavar="N", help=seed)
     scored = "score a trial by its best mean of N validations (default 1)"
     add("--window", type=count, default=1, metavar="N", help=scored)
-    add("--out", type=Path, metavar="DIR", help="folder of the search; several processes may share it")
+    add("--out", type=out_folder, metavar="DIR", help="folder of the search; several processes may share it")
     add("--sweep", type=Path, metavar="FILE", help="write a Weights & Biases sweep, and run no trial")
     return parser
 
@@ -320,7 +321,7 @@ def _report(
         table.add_row("std", *("" if deviation is None else f"{deviation:.4f}" for _, deviation in figures))
     table.add_section()
     for name in study.space.choices:
-        table.add_row(*map(cell, [name, *(_shown(trial.params[name]) for trial in shown)]))
+        table.add_row(*map(cell, [name, *(shown_setting(trial.params[name]) for trial in shown)]))
     console().print(table)
     recipe = study.folder / "best.yaml"
     # redrawn splits are a means of the search: the recipe is for the split itself
@@ -339,10 +340,6 @@ def _report(
     words += [word for word in lasting_words(left_out) if word not in _NO_TEST]
     words += words_of({"data.split": redrawn[1]}) if redrawn[1] else []
     tell(f"{recipe}: test it once with {shlex.join(words)}\n")
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else word_of(value)
 
 
 def _recipe(

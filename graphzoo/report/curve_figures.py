@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from functools import partial
 from math import isnan
@@ -234,6 +235,8 @@ def _finish(axes: Axes, *, log: bool) -> None:
     axes.grid(axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     low, high = axes.dataLim.intervaly
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low, high = 0.0, 1.0  # nothing follows from such ends
     if log and low > 0 and high / low > 30:
         axes.set_yscale("log")
         if high / low < 1e3:  # powers of ten alone may be one tick

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,20 +44,20 @@ def collect(
     records: dict[Path, Record] = {}
     seen: set[Path] = set()
     for path in paths:
-        if path.is_file():
+        if path.is_file() and path.name != "results.json":
             if path.resolve() not in seen:
                 files[path] = read_row(path)
             seen.add(path.resolve())
-        elif path.is_dir():
+        elif path.is_dir() or path.is_file():
             for file in files_below(path, "row.json"):
                 if (place := file.resolve()) in seen:
                     continue  # behind a link in another folder
                 seen.add(place)
                 with left_out(damaged):
                     files[file] = read_row(file)
-            for file in files_below(path, "results.json"):
+            for file in [path] if path.is_file() else files_below(path, "results.json"):
                 with left_out(damaged):
-                    if record := _finished(file):
+                    if record := _finished(file, seen):
                         records[file] = record
         elif path != RUNS:
             raise UsageError(f"{path}: no such file or folder\nGive a folder of runs or a row.json")
@@ -85,11 +85,11 @@ def _in_order(name: Any) -> list[tuple[float, str]]:
     return [(float(part), "") if i % 2 else (0.0, part) for i, part in enumerate(parts)]
 
 
-def _finished(path: Path) -> Record | None:
-    """The tested run of a results.json, unless it belongs to a row that is averaged."""
-    above = path.parent.parent
-    if (above / "command.json").is_file() and (
-        not is_run_folder(path.parent.name) or (above / "row.json").is_file()
+def _finished(path: Path, rows: Container[Path]) -> Record | None:
+    """The tested run of a results.json, unless it belongs to one of the `rows`, or to a search."""
+    run = path.resolve().parent
+    if (run.parent / "command.json").is_file() and (
+        not is_run_folder(run.name) or run.parent / "row.json" in rows
     ):
         return None
     from graphzoo.runs.record import read_record

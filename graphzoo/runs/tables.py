@@ -6,6 +6,7 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from graphzoo.catalog.settings import word_of
 from graphzoo.catalog.tasks import PERCENT, TaskInfo
 from graphzoo.runs.published import PROTOCOLS, split_protocol
 from graphzoo.runs.row import main_metric
@@ -16,6 +17,15 @@ def spread(name: str, mean: float, deviation: float | None) -> str:
     """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
     name, _ = split_protocol(name)
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
+
+
+def shown_setting(value: Any) -> str:
+    """A setting as tables show it.
+
+    >>> shown_setting(6.0996950013282746e-05), shown_setting(None)
+    ('6.1e-05', 'null')
+    """
+    return f"{value:.4g}" if isinstance(value, float) else word_of(value)
 
 
 def how_many(judged: int | None, most: int | None, unit: str) -> str:
@@ -56,7 +66,7 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         for metric in [main_metric(row)] if named else shown_metrics:
             figure = row["metrics"][metric]
             (name, protocol), published, difference = split_protocol(metric), figure["paper"], ""
-            if published is not None:
+            if published is not None and not math.isnan(figure["mean"]):
                 sign = "+" if figure["mean"] >= published else "-"
                 difference = sign + format_metric(name, abs(figure["mean"] - published))
             paper = "" if published is None else spread(name, published, figure["paper_std"])

@@ -186,7 +186,7 @@ def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) ->
     {'model': {'init_args': {'encoder': {'init_args': {'gamma': 0.1}}}}, 'trainer': {'max_epochs': 3}}
     """
     whole = copy.deepcopy(dict(base or {}))
-    for name in sorted(options, key=lambda name: len(_parts(name))):  # a class before its arguments
+    for name in sorted(options, key=lambda name: _parts(name)[-1] != "encoder"):  # a class, its arguments
         *folders, last = _parts(name)
         place = whole
         for folder in folders:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.report_runs import write_run
+from helpers.report_runs import write_row, write_run
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
@@ -253,6 +253,15 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
         Path("runs/reproduce/galit-tiny/row.json").write_text(json.dumps(whole | content))
         refused = cli("results", "runs/reproduce")
         assert refused.status == 2 and "is not a row of results" in refused.err, content
+
+
+def test_one_seed_of_a_row_is_shown_where_it_alone_is_asked_for(cli, tmp_path):
+    seed = write_row(tmp_path / "row") / "seed-1"
+    for asked in (seed, seed / "results.json"):
+        found = cli("results", asked)
+        assert found.status == 0 and "85.00" in found.out, found.err
+    both = cli("results", tmp_path, "--format=csv")
+    assert len(both.out.splitlines()) == 2, "the row alone"
 
 
 def test_csv_has_the_metric_and_the_commands_that_are_asked_for(tmp_path, cli):

@@ -1,11 +1,15 @@
 """What pictures draw is what the files hold: values of lines and cells, not only that they are there."""
 
+import math
+import warnings
+
 import pytest
 import torch
 from helpers.report_runs import write_run
+from matplotlib.figure import Figure
 
 from graphzoo.report.content import Note, Picture
-from graphzoo.report.curve_figures import curve_blocks
+from graphzoo.report.curve_figures import _finish, curve_blocks
 from graphzoo.report.evaluation_figures import _draw_matrix
 from graphzoo.report.models.attention import _within
 from graphzoo.report.models.galit import _draw
@@ -191,3 +195,12 @@ def test_a_line_alone_in_its_picture_says_whose_it_is(tmp_path):
     write_run(tmp_path / "node")
     [legend] = axes_of(pictures_of(tmp_path / "kg", tmp_path / "node")["val-acc"]).figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["galit on cora"]
+
+
+def test_a_curve_with_an_infinite_value_is_drawn_without_a_warning():
+    axes = Figure().add_subplot()
+    axes.plot([0, 1], [1.0, 2.0])
+    axes.dataLim.intervaly = (1.0, math.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _finish(axes, log=True)

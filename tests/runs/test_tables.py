@@ -1,0 +1,12 @@
+"""Tables of rows on the terminal."""
+
+import math
+
+from graphzoo.runs.tables import print_rows
+
+
+def test_a_mean_that_is_nan_has_no_difference(capsys):
+    figure = {"mean": math.nan, "std": None, "paper": 0.85, "paper_std": None, "values": [math.nan]}
+    print_rows("row", [{"name": None, "metrics": {"test/acc": figure}}])
+    told = capsys.readouterr().out
+    assert "85.00" in told and "-nan" not in told
