@@ -49,6 +49,7 @@ def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
         datamodule=datamodule,
         global_step=0,
         limit_train_batches=1.0,
+        val_check_interval=1.0,
     )
     task.fit_to_memory = lambda: None  # it needs a whole trainer
     task.on_fit_start()
