@@ -257,15 +257,19 @@ def wandb_values(table: Table) -> dict[str, Any]:
 
 
 def _data_facts(datamodule: Any) -> dict[str, int]:
-    spec = datamodule.spec
+    """Sizes of the graph and its split; of a DataModule that is not ours, what it says of them."""
+    if (spec := getattr(datamodule, "spec", None)) is None:
+        return {}
     facts = {"data/nodes": int(spec.num_nodes)}
     if hasattr(datamodule, "describe_split"):
         sizes = datamodule.describe_split()
-    else:
+    elif hasattr(datamodule, "triples"):
         sizes = {part: len(datamodule.triples(part)) for part in ("train", "valid", "test")}
+    else:
+        sizes = {}
     if hasattr(datamodule, "triples"):
         facts["data/relations"] = int(spec.num_relations)
-    return facts | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test")}
+    return facts | {f"data/{part}": int(sizes[part]) for part in ("train", "valid", "test") if part in sizes}
 
 
 def without_folders(settings: Any) -> Any:

@@ -86,7 +86,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         if value != value:
             return ""
-        return f"{value:g}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+        return f"{value:g}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -320,3 +320,11 @@ def test_a_first_value_that_is_nan_is_not_the_best_for_ever(tmp_path):
     assert callback.state_dict() == {"best": pytest.approx(0.9)}
     callback.load_state_dict({"best": math.nan})
     assert callback.state_dict() == {"best": None}
+
+
+def test_a_datamodule_of_ones_own_has_no_facts_or_those_it_says():
+    """A run of a user's own task and data is logged all the same."""
+    from graphzoo.callbacks.wandb_run import _data_facts
+
+    assert _data_facts(SimpleNamespace()) == {}
+    assert _data_facts(SimpleNamespace(spec=SimpleNamespace(num_nodes=3))) == {"data/nodes": 3}

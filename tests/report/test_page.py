@@ -1,6 +1,7 @@
 """The HTML page: what stands in it, that nothing is fetched, that names of data stay names."""
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,7 @@ from graphzoo.analysis import Table
 from graphzoo.analysis.triples import _histogram
 from graphzoo.report import Options, build_report, find_records, group_records, to_html
 from graphzoo.report.content import Code, Note, Picture, Report, Section, TableBlock
-from graphzoo.report.evaluation_figures import _draw_bars, evaluation_blocks
+from graphzoo.report.evaluation_figures import _cell, _draw_bars, evaluation_blocks
 from graphzoo.report.models.attention import _draw_edges, _draw_map
 from graphzoo.report.models.knowformer import _draw
 from graphzoo.report.models.sample import NodeSample
@@ -490,3 +491,9 @@ def test_what_xml_forbids_is_left_out_of_a_picture():
         picture = inline_svg(figure, "p", "a picture")
     assert "a[31mb" in "".join(ElementTree.fromstring(picture).itertext())
     assert not any(character in picture for character in "\x1b\x00\ufffe")
+
+
+def test_every_number_has_a_cell():
+    assert [_cell(value) for value in (math.inf, -math.inf, math.nan, 3.0, 0.123456, 1234)] == [
+        "inf", "-inf", "", "3", "0.1235", "1,234",
+    ]  # fmt: skip
