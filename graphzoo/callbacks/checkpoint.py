@@ -135,8 +135,9 @@ class BestCheckpoint(ModelCheckpoint):
             return False
         # As many collective calls in every process, whatever its own figure is.
         finite = bool(trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(current)), all=True))
-        better = bool(super().check_monitor_top_k(trainer, current))
-        better |= self.mode == "max" and bool(current == 1 == self.best_model_score)
+        perfect = self.mode == "max" and bool(current == 1 == self.best_model_score)
+        perfect = bool(trainer.strategy.reduce_boolean_decision(perfect, all=True))
+        better = bool(super().check_monitor_top_k(trainer, current)) or perfect
         if not finite:
             log.warning("%s is %s: not the best, whatever the others are", self.monitor, float(current))
         return finite and better

@@ -83,8 +83,8 @@ class MetricsFile(Logger):
 
 
 def _is_until(step: int, row: Mapping[Any, Any]) -> bool:
-    """Whether a row is of this step or an earlier one; one with further columns is damaged."""
+    """Whether a row is of this step or an earlier one; without a step, or with more cells, it is damaged."""
     try:
-        return None not in row and int(row.get("step") or 0) <= step
+        return None not in row and int(row["step"] or "none") <= step
     except ValueError:
         return False

@@ -72,8 +72,10 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
     presets: dict[str, Preset] = {}
     for root in preset_roots():
         folder = root / kind
-        pattern = "*.y*ml" if kind not in _OF_MODELS else f"{model or '*'}/*.y*ml"  # .yaml and .yml
+        pattern = "*.y*ml" if kind not in _OF_MODELS else f"{model or '*'}/*.y*ml"
         for path in sorted(folder.glob(pattern)):
+            if path.suffix not in (".yaml", ".yml"):
+                continue
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name not in presets:
                 presets[name] = Preset(kind, name, path, read_header(path))

@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -16,19 +17,9 @@ from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.paths import existing_parent
+from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import say
 
-# Of a checkout that is not installed, which has no list of its own.
-_REQUIRED = (
-    "torch",
-    "lightning",
-    "torch-geometric",
-    "torchmetrics",
-    "jsonargparse",
-    "numba",
-    "rich",
-    "wandb",
-)
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
     "torch-scatter": "backend `scatter`: pip install --no-build-isolation torch-scatter",
@@ -154,8 +145,11 @@ def _required() -> Sequence[str]:
     """The packages that graphzoo needs whatever is done with it."""
     try:
         entries = requires("graphzoo") or []
-    except PackageNotFoundError:
-        return _REQUIRED
+    except PackageNotFoundError:  # a checkout that is not installed
+        about = Path(__file__).parents[2] / "pyproject.toml"
+        entries = (
+            tomllib.loads(read_regular_text(about))["project"]["dependencies"] if about.is_file() else []
+        )
     needed = (re.match(r"[\w.-]+", entry) for entry in entries if "extra ==" not in entry)
     return [match[0] for match in needed if match]
 

@@ -151,7 +151,7 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
             raise UsageError(problem)
         if name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0"):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
-        if command == "reproduce" and name == "--trainer.limit_test_batches" and value in ("0", "0.0"):
+        if command == "reproduce" and name == "--trainer.limit_test_batches" and not value.strip("0."):
             raise UsageError(f"reproduce cannot use {name} {value}: a row needs its test\nLeave it out")
         if splits and name.endswith(".split_index"):
             raise UsageError("--splits sets --data.split_index itself; leave it out")

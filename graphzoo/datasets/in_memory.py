@@ -25,7 +25,7 @@ from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.graph import parts_of
 from graphzoo.datasets.link.edge_list import node_order
 from graphzoo.datasets.link.named_pairs import link_columns, pairs_from_table
-from graphzoo.datasets.node.arrays import checked_features, notices_of_links
+from graphzoo.datasets.node.arrays import checked_features, notices_of_links, refuse_batch
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.system.files import write_atomically
@@ -53,6 +53,19 @@ class GivenData:
     links: Mapping[str, np.ndarray[Any, np.dtype[Any]]] | None = None  # what the file of links holds
 
 
+def links_in_memory(data: Any) -> GivenData:
+    """Links in every form that `given_data` takes for a model of pairs; no split is drawn from them.
+
+    Raises:
+        UsageError: for anything else.
+    """
+    given = _read(data, "pair", None)
+    if given.links is None:
+        kind = type(data).__name__
+        raise UsageError(f"data= is a {kind}, and the model predicts links\nGive a graph of links")
+    return given
+
+
 def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
     """What a caller gave, checked: triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
 
@@ -60,6 +73,14 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
     of nodes and links could be learnt, encoders of nodes learn labels. Of triples, the split of `split_index`
     is drawn here; others are drawn where they are read.
     """
+    given = _read(data, encoder, split_index)
+    if given.links is not None:
+        _try_split(given.links, is_directed=given.is_directed)
+    return given
+
+
+def _read(data: Any, encoder: str, split_index: int | None) -> GivenData:
+    """See `given_data`; where no split is named, triples are refused."""
     data = _single(data)
     if isinstance(data, KnowledgeGraph):
         return GivenData("kg", data.save)
@@ -67,9 +88,9 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
         return GivenData("links", data.save, data.is_directed)
     if isinstance(data, NodeGraph):
         return GivenData("nodes", data.save)
-    if _is_from("networkx", data):
+    if is_from("networkx", data):
         return _networkx(data, encoder)
-    if _is_from("torch_geometric", data):
+    if is_from("torch_geometric", data):
         return _pyg(data, encoder)
     if hasattr(data, "tocoo") or (isinstance(data, Tensor) and data.layout is not torch.strided):
         return _links(_of_adjacency(data))
@@ -81,7 +102,7 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
     return _tables(data, encoder, split_index)
 
 
-def _is_from(package: str, data: Any) -> bool:
+def is_from(package: str, data: Any) -> bool:
     """Whether a class of the package is among the data's: a subclass may be of another, or be made of two."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(data).__mro__)
 
@@ -91,12 +112,12 @@ def _single(data: Any) -> Any:
     if (
         isinstance(data, list | tuple)
         and data
-        and any(_is_from(package, data[0]) for package in ("torch_geometric", "networkx"))
+        and any(is_from(package, data[0]) for package in ("torch_geometric", "networkx"))
     ):
         kind = type(data[0]).__name__
         many = "" if len(data) == 1 else "; graphzoo trains on one"
         raise UsageError(f"data is a list of {counted(len(data), kind)}{many}\nGive one alone: data[0]")
-    if not _is_from("torch_geometric", data) or not hasattr(data, "processed_dir"):
+    if not is_from("torch_geometric", data) or not hasattr(data, "processed_dir"):
         return data
     if len(data) != 1:
         raise UsageError(
@@ -112,9 +133,11 @@ def _of_adjacency(matrix: Any) -> _Arrays:
             f"data is a sparse matrix {[*matrix.shape]}; an adjacency has as many rows as columns"
         )
     if isinstance(matrix, Tensor):
-        entries: Any = matrix.cpu()
+        entries: Any = matrix.detach().cpu()
         entries = entries.to_sparse_coo()
-        edges, values = entries._indices().flip(0).numpy(), entries._values().numpy()
+        if entries.dense_dim():
+            raise UsageError("data is a sparse tensor with dense dimensions; give data.to_sparse(2)")
+        edges, values = entries._indices().flip(0).numpy(), entries._values().double().numpy()
     else:
         entries = matrix.tocoo()
         edges, values = np.stack([entries.row, entries.col]).astype(np.int64), entries.data
@@ -123,10 +146,10 @@ def _of_adjacency(matrix: Any) -> _Arrays:
     return {"edge_index": edges[:, values != 0], "num_nodes": np.array(matrix.shape[0])}
 
 
-def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
+def _tables(data: Any, encoder: str, split_index: int | None) -> GivenData:
     """Triples, or pairs of names."""
     if isinstance(data, Mapping) and "train" in data:
-        return GivenData("kg", split_triples(*parts_of(data), split_seed=split_index).save)
+        return _triples(split_index, *parts_of(data))
     rows = data
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         names = [str(name).lower() for name in data.columns]
@@ -143,13 +166,19 @@ def _tables(data: Any, encoder: str, split_index: int) -> GivenData:
         learns_links = encoder in ("pair", "node") or weighted
         if len(names) == 2 or (learns_links and not is_typed):
             return _named_links(data)
-        return GivenData("kg", split_triples(data, split_seed=split_index).save)
+        return _triples(split_index, data)
     if isinstance(data, np.ndarray) or (isinstance(data, Sequence) and not isinstance(data, str | bytes)):
         rows = list(data)
         if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
             return _named_links(rows)
-        return GivenData("kg", split_triples(data, split_seed=split_index).save)
+        return _triples(split_index, data)
     raise UsageError(f"data is a {type(data).__name__}; graphzoo takes {_FORMS}")
+
+
+def _triples(split_index: int | None, *parts: Any) -> GivenData:
+    if split_index is None:
+        raise UsageError("data= holds no pairs of nodes, and the model predicts links\nGive a graph of links")
+    return GivenData("kg", split_triples(*parts, split_seed=split_index).save)
 
 
 def _named_links(pairs: Any) -> GivenData:
@@ -164,6 +193,15 @@ def _named_links(pairs: Any) -> GivenData:
 
 def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
     """Links as arrays, from which a split is drawn where they are read: `--data.split_index` says which."""
+
+    def write(path: Path) -> None:
+        write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+
+    return GivenData("links", write, is_directed, arrays)
+
+
+def _try_split(arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], *, is_directed: bool) -> None:
+    """Refuse links that cannot be trained on."""
     x = arrays.get("x")
     with warnings.catch_warnings():
         # refused now, before anything is written; what is dropped is told when the file is read
@@ -175,11 +213,6 @@ def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
             name="data",
             directed=is_directed,
         )
-
-    def write(path: Path) -> None:
-        write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-
-    return GivenData("links", write, is_directed, arrays)
 
 
 def _learns_labels(encoder: str, found: bool, names: str, attributes: Iterable[Any]) -> bool:
@@ -200,6 +233,7 @@ def _pyg(data: Any, encoder: str) -> GivenData:
                 else "Make one of it: data.to_homogeneous(); the kinds of nodes and links are not used then"
             )
         )
+    refuse_batch(data, "data")
     if data.get("edge_index") is None:
         convert = "data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t.t())[0]"
         remedy = f"\nConvert it: {convert}" if data.get("adj_t") is not None else ""

@@ -161,7 +161,9 @@ def _export_program(
         with writing(folder):
             if graph is not None:
                 copy_folder(graph, part / "graph")
-            inputs = {} if run is None or graph is None else _inputs_of_graph(task, described, run)
+            # of a large data set a run has no copy, and neither has its program
+            has_copy = any((part / "graph" / name).is_file() for name in GRAPH_FILES if name.endswith(".npz"))
+            inputs = _inputs_of_graph(task, described, run) if run is not None and has_copy else {}
             use = _describe_program(part, folder.absolute().name, to, described, near, inputs)
             (part / CARD).write_text(card(use), encoding="utf-8")
 
@@ -228,6 +230,9 @@ def _describe_program(
         module, opened = "torch", f"program = torch.export.load({place!r}).module()"
         call = f"scores = program(*map(torch.from_numpy, ({', '.join(inputs)}))).detach().numpy()"
     before, after = ([], []) if names is None else (names.before, names.after)
+    made = {name.strip() for line in before for name in line.partition(" = ")[0].split(",")}
+    if missing := [name for name in inputs if name not in made]:
+        before = [*before, f"# {', '.join(missing)}: of your graph, inputs.json says what they are"]
     lines = [opened, *before, call, *after]
     needed = [kind for kind in ("json", "numpy", module) if any(f"{kind}." in line for line in lines)]
     example = [*(f"import {kind}" for kind in needed), *lines]

@@ -50,7 +50,7 @@ def write_names(
     before: list[str] = []
     after: list[str] = []
     if inputs:
-        write_arrays(folder / _INPUTS, {"format": 1}, dict(inputs))
+        np.savez_compressed(folder / _INPUTS, **inputs)  # type: ignore[arg-type]
         taken = [name for name in inputs if name not in ("mean", "scale")]
         described[f"graph/{_INPUTS}"] = f"{', '.join(taken)} of the model's graph" + (
             "; mean and scale, [F]: features x of other nodes are (x - mean) / scale"

@@ -38,7 +38,7 @@ DESCRIPTION = "inputs.json"
 _NODES, _EDGES, _QUERIES, _RELATIONS = 7, 11, 3, 5
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
-_MOST_INPUTS = 2**28  # bytes of features written beside a program
+_MOST_INPUTS = 2**27  # bytes written beside a program, before they are compressed
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
 _PAIR_OUTPUT = (
     "[B]: logit of each pair as it is given; where the run averages both directions or several relabelings, "
@@ -274,12 +274,15 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
     """What the program of an encoder of nodes takes of the model's graph, by name.
 
-    With the mean and scale of standardised features. Empty for other encoders, and where the features would
-    take more than `_MOST_INPUTS` bytes.
+    With the mean and scale of standardised features. Empty for other encoders, and where features, or the
+    pairs of nodes that two edges join, could take more than `_MOST_INPUTS` bytes.
     """
     x, edges = model.graph_inputs()
     encoder = model.task.encoder
-    if x is None or not isinstance(encoder, NodeEncoder) or 4 * x.numel() > _MOST_INPUTS:
+    if x is None or not isinstance(encoder, NodeEncoder):
+        return {}
+    pairs = int(edges.flatten().bincount().square().sum())
+    if max(8 * x.numel(), 16 * pairs) > _MOST_INPUTS:  # features come with what is computed of them
         return {}
     x = x.to_dense() if x.layout is not torch.strided else x
     with torch.no_grad():

@@ -24,7 +24,7 @@ from graphzoo.datasets import (
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import lookalikes, warn
-from graphzoo.datasets.in_memory import given_data
+from graphzoo.datasets.in_memory import is_from, links_in_memory
 from graphzoo.datasets.link.edge_list import headers_read_as_links, number_nodes, read_edge_list
 from graphzoo.datasets.link.own import whole_number
 from graphzoo.datasets.link.pairs import distinct_links
@@ -105,10 +105,8 @@ def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> Link
         data: Any = source
         return _from_parts({**data.to_dict(), "num_nodes": data.num_nodes}, "data", directed)
     if not _is_named(source):
-        given = given_data(source, "pair")
-        if given.links is None:
-            raise UsageError("data= holds triples, and the model predicts links\nGive pairs of nodes")
-        return _from_parts(given.links, "data", directed or given.is_directed)
+        given = links_in_memory(source)
+        return _from_parts(given.links or {}, "data", directed or given.is_directed)
 
     def from_files(paths: list[str | PathLike[str]]) -> LinkGraph:
         first = Path(paths[0]) if paths else None
@@ -268,7 +266,7 @@ def refuse_others(data: object, wanted: type, what: str) -> None:
 
 def _is_pyg(data: object) -> bool:
     """Whether something is a `Data` object of PyG, told without its import."""
-    return type(data).__module__.startswith("torch_geometric.") and hasattr(data, "edge_stores")
+    return is_from("torch_geometric", data) and hasattr(data, "edge_stores")
 
 
 def _is_named(source: Any) -> bool:

@@ -74,8 +74,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             cells = [shown, spread(name, figure["mean"], figure["std"]), paper, difference]
             table.add_row(*map(cell, [*([row["name"] or ""] if named else []), *cells]))
     console().print(table)
-    for shown_metrics in dict.fromkeys(row["protocol"] for row in rows if row.get("protocol")):
-        console().print(cell(f"evaluated {shown_metrics}"))
+    for protocol in dict.fromkeys(row["protocol"] for row in rows if row.get("protocol")):
+        console().print(cell(f"evaluated {protocol}"))
     compared = any(figure["paper"] for figure in rows[0]["metrics"].values())
     if not named and rows[0].get("differs"):
         console().print(cell(f"differs from the {'paper' if compared else 'recipe'}: {rows[0]['differs']}"))

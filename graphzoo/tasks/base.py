@@ -457,7 +457,8 @@ class Task(LightningModule):
             self.check_start(self._loaded_data, "the model")
             if (data := self._loaded_data.get("data")) and data not in self._earlier:
                 self._earlier = [*self._earlier, data]
-        self._loaded_data = self.describe_data(self._datamodule())
+        before = {"began_with": self._earlier} if self._earlier else {}
+        self._loaded_data = {**self.describe_data(self._datamodule()), **before}
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
         transform = getattr(self._datamodule(), "transform", None)

@@ -255,6 +255,10 @@ class LinkPrediction(Task):
 
     # Evaluation
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies go without the links that are hidden and the states of all nodes, too."""
+        return {**super().__getstate__(), "_hider": None, "_states": None}
+
     def forget_states(self) -> None:
         """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
         self._states = None

@@ -179,13 +179,14 @@ class MicroBatches:
             )
         if trainer.accumulate_grad_batches == 1:
             self._lend(trainer, "accumulate_grad_batches", parts)
+        items = len(self._datamodule._training_sampler())
+        whole = math.ceil(items / parts)
         for name in ("limit_train_batches", "val_check_interval"):
             count = getattr(trainer, name)
             if isinstance(count, int):  # of whole batches, so that an epoch ends with one
-                self._lend(trainer, name, count * parts)
+                self._lend(trainer, name, items if count == whole else count * parts)
         limit = trainer.limit_train_batches
         if isinstance(limit, float) and limit < 1:  # likewise
-            whole = math.ceil(len(self._datamodule._training_sampler()) / parts)
             if limit and not int(whole * limit):
                 raise UsageError(
                     f"limit_train_batches {limit} of {counted(whole, 'batch', 'batches')} is less than one\n"
@@ -202,11 +203,14 @@ class MicroBatches:
         """Leave trainer and data as they were before; another fit chooses its own size."""
         trainer = self._task._trainer
         for owner in (trainer, getattr(trainer, "datamodule", None)):
-            for name, value in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
-                setattr(owner, name, value)
+            for name, (own, lent) in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
+                if getattr(owner, name) == lent:  # else somebody has set another one meanwhile
+                    setattr(owner, name, own)
         self._is_over = True  # a checkpoint that is saved now still has the size
 
     def _lend(self, owner: Any, name: str, value: int) -> None:
         # kept by the owner, which another task may meet after a fit that failed
-        owner.__dict__.setdefault(_LENT, {}).setdefault(name, getattr(owner, name))
+        lent = owner.__dict__.setdefault(_LENT, {})
+        own = lent[name][0] if name in lent else getattr(owner, name)
+        lent[name] = own, value
         setattr(owner, name, value)

@@ -283,8 +283,10 @@ class NodeClassification(Task):
         """Features, edges and precomputed values of a batch, on the device."""
         if batch.index is None:
             assert batch.edge_index is not None
-            # Lightning makes other features of another precision for every batch
-            prepared = self._prepare(self.in_precision(self._datamodule().graph.x), batch.edge_index)
+            x, own = batch.x, self._datamodule().graph.x
+            if x.dtype != own.dtype:  # Lightning has cast them, anew for every batch
+                x = self.in_precision(own)
+            prepared = self._prepare(x, batch.edge_index)
             return prepared.x, prepared.edge_index, prepared.precomputed
         if self._prepared is not None and self._prepared.is_sliceable:
             return batch.x, None, self._prepared.rows(batch.index)

@@ -213,8 +213,8 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     settings = read_settings(config)
     kept, dropped = plain_settings(settings, str(config), fit=state.plan.command == "fit")
     has_logger = any(used.startswith("logger ") for used in state.plan.used)  # on the command line
-    if told := [name for name in dropped if not (has_logger and name == "trainer.logger")]:
-        tell(f"graphzoo: without --trust {config} does not set {', '.join(told)}\n")
+    if unset := [name for name in dropped if not (has_logger and name == "trainer.logger")]:
+        tell(f"graphzoo: without --trust {config} does not set {', '.join(unset)}\n")
     names = [name.removeprefix("trainer.") for name in dropped]
     state.left_out = {name: settings["trainer"][name] for name in names}
     path = scratch / "config.yaml"

@@ -97,6 +97,8 @@ def _is_in_foreground() -> bool:
         return False
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # a terminal that was closed
+        return False
     finally:
         os.close(terminal)
 

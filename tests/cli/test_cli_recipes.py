@@ -273,7 +273,11 @@ def test_doctor_names_every_required_package_that_is_missing(cli, monkeypatch, i
     monkeypatch.setattr(doctor, "_version", lambda name: None)
     report = cli("doctor")
     missing = [line.split()[0] for line in report.out.splitlines() if "MISSING" in line]
-    assert report.status == 1 and missing == (["wandb", "nowhere"] if is_installed else [*doctor._REQUIRED])
+    assert report.status == 1
+    if is_installed:
+        assert missing == ["wandb", "nowhere"]
+    else:  # of the checkout
+        assert {"torch", "wandb", "optuna", "omegaconf", "safetensors", "scipy"} <= set(missing)
 
 
 def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):

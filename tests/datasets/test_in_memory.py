@@ -18,11 +18,13 @@ from graphzoo.datasets import (
     link_graph_from_edges,
     link_graph_from_files,
     load_knowledge_graph,
+    node_graph_from_data,
 )
 from graphzoo.datasets.in_memory import given_data
 from graphzoo.encoders import GALiT
 from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
 from graphzoo.inference.graphs import load_graph
+from graphzoo.inference.sources import load_link_source, load_node_source
 from graphzoo.ops import RelationalGraph
 from graphzoo.types import GraphSpec
 
@@ -501,13 +503,24 @@ def test_a_sparse_adjacency_of_torch_or_scipy_is_links(tmp_path):
         assert set(map(tuple, given.links["edge_index"].T.tolist())) == set(map(tuple, links.t().tolist()))
     with pytest.warns(GraphzooDataWarning, match="values of the adjacency are weights, which are not used"):
         given_data(matrix * 0.5, "pair")
+    half = given_data(coo.to(torch.bfloat16), "pair")
+    assert half.links["edge_index"].shape == (2, 60)
+    with pytest.raises(UsageError, match=r"give data.to_sparse\(2\)"):
+        given_data(torch.eye(6).to_sparse(1), "pair")
     with pytest.raises(UsageError, match=r"sparse matrix \[2, 3\]; an adjacency has as many rows"):
         given_data(scipy.sparse.csr_array(np.eye(2, 3)), "pair")
 
 
 def test_several_graphs_and_kinds_are_not_taken_for_one():
     batch = Batch.from_data_list([nodes(), nodes()])
-    for call in (lambda: given_data(batch, "node"), lambda: NodeDataModule.from_data(batch)):
+    links = Batch.from_data_list([Data(edge_index=nodes().edge_index, num_nodes=60)] * 2)
+    for call in (
+        lambda: given_data(batch, "node"),
+        lambda: given_data(batch, "pair"),
+        lambda: given_data(links, "node"),
+        lambda: load_link_source(links),
+        lambda: NodeDataModule.from_data(batch),
+    ):
         with pytest.raises(DataError, match="batch says that these are 2 graphs; give one alone"):
             call()
     assert given_data(Batch.from_data_list([nodes()]), "node").kind == "nodes"
@@ -518,3 +531,30 @@ def test_several_graphs_and_kinds_are_not_taken_for_one():
     graph.add_edges_from([(f"a{i}", f"a{i + 1}", {"relation": "r"}) for i in range(40)])
     with pytest.warns(GraphzooDataWarning, match="attributes of edges are not used: relation"):
         given_data(graph, "pair")
+
+
+def test_a_few_links_are_predicted_on_though_none_could_be_held_out():
+    """A split is drawn for training alone."""
+    for few in ([("ann", "bob"), ("bob", "cy")], torch.tensor([[0, 1], [1, 2]])):
+        assert load_link_source(few).train.tolist() == [[0, 1], [1, 2]]
+        with pytest.raises(DataError, match="too few to set aside"):
+            given_data(few, "pair")
+    for other, said in (
+        (
+            node_graph_from_data(nodes(), name="labelled"),
+            "data= is a NodeGraph, and the model predicts links",
+        ),
+        ([("ann", "knows", "bob")], "data= holds no pairs of nodes"),
+        ([], "data= holds no pairs of nodes"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            load_link_source(other)
+
+
+def test_a_class_derived_from_data_is_one():
+    class Mine(Data):
+        """A user's own."""
+
+    given = nodes()
+    mine = Mine(x=given.x, edge_index=given.edge_index, y=given.y)
+    assert given_data(mine, "node").kind == "nodes" and load_node_source(mine).num_nodes == 60

@@ -1,6 +1,5 @@
 """Batches that take too much memory are cut where nobody says how."""
 
-import math
 from functools import partial
 
 import pytest
@@ -211,3 +210,37 @@ def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch, by
     trainer.fit(other, data)
     assert trainer.global_step == 3 and data.micro_batch_size is None
     assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"
+
+
+def test_a_size_that_is_given_after_a_fit_failed_stays(tmp_path, monkeypatch):
+    """The advice after running out of memory is to give a smaller one."""
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    task, data = queries()
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    fail = LambdaCallback(on_train_batch_end=lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Trainer(limit_train_batches=3, max_epochs=1, callbacks=[fail], **settings).fit(task, data)
+    data.micro_batch_size = 2
+    sizes = Sizes()
+    Trainer(limit_train_batches=3, max_epochs=1, callbacks=[sizes], **settings).fit(queries()[0], data)
+    assert data.micro_batch_size == sizes.micro_batch_size == 2
+
+
+def test_validation_after_all_batches_of_an_epoch_is_one_at_its_end(tmp_path):
+    """The last batch may have fewer parts than the others: Lightning counts parts."""
+    task, data = queries()
+    data.prepare_data()
+    data.setup()
+    data.batch_size, data.micro_batch_size = 512, 128
+    whole, rest = divmod(len(data.triples("train")), 512)
+    assert 0 < rest <= 384, "the last batch has fewer parts"
+    whole += 1
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    validated = []
+    count = LambdaCallback(on_validation_end=lambda trainer, _: validated.append(trainer.global_step))
+    trainer = Trainer(
+        val_check_interval=whole, max_epochs=1, num_sanity_val_steps=0, callbacks=[count], **settings
+    )
+    trainer.fit(task, data)
+    assert trainer.global_step == whole and validated == [whole]
+    assert trainer.val_check_interval == whole

@@ -1,6 +1,7 @@
 """What all tasks share."""
 
 import copy
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -173,9 +174,9 @@ def quiet_trainer(**settings):
     return Trainer(**{**QUIET, "max_epochs": 1, "num_sanity_val_steps": 0, **settings})
 
 
-def two_splits(kind):
+def two_splits(kind, seed=0):
     """A task, and two DataModules that split the same graph in two ways."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     if kind == "nodes":
         data = Data(x=torch.randn(60, 3), y=torch.arange(60) % 3, edge_index=torch.randint(60, (2, 200)))
         own = {"split": "random-50-25-25"}
@@ -259,3 +260,34 @@ def test_a_second_fit_begins_anew():
     task._votes = 4
     quiet_trainer(limit_val_batches=0).fit(task, datamodule=data)
     assert task._votes == 0
+
+
+def test_what_was_learnt_first_is_not_forgotten_in_a_second_fit():
+    """A model of graph A that trains on graph B is not tested on A's other split, nor trained on it."""
+    task, (first, second) = two_splits("nodes")
+    _, (other, _) = two_splits("nodes", seed=1)
+    for datamodule in (first, other):
+        quiet_trainer().fit(task, datamodule=datamodule)
+    for stage in ("test", "fit"):
+        with pytest.raises(UsageError, match="may be among its training"):
+            getattr(quiet_trainer(), stage)(task, datamodule=second)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "64-true"])
+def test_a_whole_graph_may_be_changed_on_its_way_to_the_model(precision):
+    """As by a hook that masks features; what Lightning casts is the graph's own."""
+    seen = []
+
+    class Masked(NodeClassification):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            return (
+                dataclasses.replace(batch, x=torch.zeros_like(batch.x)) if precision == "32-true" else batch
+            )
+
+        def _prepare(self, x, edge_index):
+            seen.append(float(x.abs().sum()) if self.trainer.state.stage == "train" else None)
+            return super()._prepare(x, edge_index)
+
+    _, (datamodule, _) = two_splits("nodes")
+    quiet_trainer(precision=precision, limit_val_batches=0).fit(Masked(Averaging), datamodule=datamodule)
+    assert (seen[-1] == 0) is (precision == "32-true")

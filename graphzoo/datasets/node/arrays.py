@@ -193,10 +193,15 @@ def _finite(values: _Array, source: str, what: str) -> Tensor:
     return torch.from_numpy(numbers)
 
 
-def _edges(parts: Mapping[str, Any], source: str) -> Tensor:
+def refuse_batch(parts: Any, source: str) -> None:
+    """Refuse several graphs, of which `batch` names that of each node, as PyG's `Batch` has it."""
     graphs = np.unique(_array(parts["batch"])).size if parts.get("batch") is not None else 1
     if graphs > 1:
         raise DataError(f"{source}: batch says that these are {graphs:,} graphs; give one alone: data[0]")
+
+
+def _edges(parts: Mapping[str, Any], source: str) -> Tensor:
+    refuse_batch(parts, source)
     name = "edge_index" if "edge_index" in parts else "edges"
     edges = _array(parts[name])
     rows = edges.T if name == "edges" else edges

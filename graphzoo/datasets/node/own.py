@@ -212,7 +212,10 @@ def _doubts(parsed: Parsed) -> list[str]:
     measured = [name for name in parsed.class_names if re.fullmatch(r"-?\d*\.\d*[1-9]\d*", name)]
     return (
         _absent(parsed)
-        + [f"labels such as {name} count as classes; numbers are not predicted" for name in measured[:1]]
+        + [
+            f"labels such as {name} count as classes; numbers are not predicted"
+            for name in measured[: parsed.y.ndim == 1]
+        ]
         + [f"labels {names} count as different classes" for names in several[:1]]
         + [
             f"label {name!r} counts as a class; leave the label empty where it is unknown"

@@ -208,9 +208,8 @@ def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | 
     except pyarrow.ArrowException:
         words = compute.utf8_lower(column)
         if compute.all(compute.is_in(words, value_set=pyarrow.array(["true", "false"]))).as_py():
-            return compute.equal(words, "true").to_numpy().astype(
-                np.float32
-            ), None  # as pandas writes 0 and 1
+            # as pandas writes 0 and 1
+            return compute.equal(words, "true").to_numpy().astype(np.float32), None
         wrong = [row for row, text in enumerate(column.to_pylist()) if not _is_number(text)]
         return np.empty(0, np.float32), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
     bad = np.flatnonzero(~np.isfinite(values))
