@@ -106,7 +106,8 @@ MAY = {
         inference/plain_names.py::_write write
         inference/program.py::write_program write
         training/fit.py::_fit_given remove
-        training/in_memory.py::_links.write write
+        datasets/in_memory.py::_links.write write
+        inference/plain_names.py::write_names write
         training/launch.py::_keep_plain_settings write
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write

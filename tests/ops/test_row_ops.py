@@ -16,6 +16,7 @@ from helpers.row_cases import (
     run_layer,
     run_mlp,
 )
+from helpers.spmm_cases import backend_device
 
 from graphzoo.ops import row_kernels
 from graphzoo.ops.eager import float32_precision, full_float32, rows_in_autocast, runs_compiled
@@ -44,6 +45,22 @@ def test_compiled_and_plain_agree_in_output_and_every_gradient(make, run, option
         # One entity attends to itself alone: its queries' gradients are rounding around zero.
         scale = max(float(expected.abs().max()), 1e-2)
         torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize("backend", ["numba", "triton"])
+def test_heads_of_norm_zero_have_no_gradient_in_any_backend(backend):
+    """Queries and keys of one head are zero at two entities; 1 / norm would be 1e12 there."""
+    if backend == "triton":
+        pytest.importorskip("triton", reason="Triton is not installed")
+    torch.manual_seed(0)
+    arguments = layer_arguments((5, 2, 16), torch.float32)
+    arguments[0][:2] = 0  # states
+    arguments[4].zero_()  # biases of queries and keys
+    device = backend_device(backend)
+    plain = outputs_and_gradients(arguments, run_layer, "naive")
+    found = outputs_and_gradients([x.to(device) for x in arguments], run_layer, backend)
+    for expected, other in zip(plain, found, strict=True):
+        torch.testing.assert_close(other.cpu(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
