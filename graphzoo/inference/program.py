@@ -274,8 +274,8 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
     """What the program of an encoder of nodes takes of the model's graph, by name.
 
-    With the mean and scale of standardised features. Empty for other encoders, and where features, or the
-    pairs of nodes that two edges join, could take more than `_MOST_INPUTS` bytes.
+    With the mean and scale of features that are standardised and nothing else. Empty for other encoders, and
+    where features, or the pairs of nodes that two edges join, could take more than `_MOST_INPUTS` bytes.
     """
     x, edges = model.graph_inputs()
     encoder = model.task.encoder
@@ -288,8 +288,12 @@ def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
     with torch.no_grad():
         made = {name: tensor for name, (tensor, _) in graph_inputs(encoder, x, edges).items()}
     transform = model.transform
-    if transform is not None and transform.mean is not None and transform.scale is not None:
-        made |= {"mean": transform.mean, "scale": transform.scale}
+    if transform is not None and not transform.normalize and transform.projection is None:
+        made |= {
+            name: tensor
+            for name, tensor in (("mean", transform.mean), ("scale", transform.scale))
+            if tensor is not None
+        }
     return {name: tensor.numpy() for name, tensor in made.items()}
 
 

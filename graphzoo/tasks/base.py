@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.callbacks import (
-    BaseFinetuning,
-    BatchSizeFinder,
-    Callback,
-    LearningRateFinder,
-    ModelPruning,
-    StochasticWeightAveraging,
-    WeightAveraging,
-)
+from lightning.pytorch.callbacks import Callback, WeightAveraging
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -49,6 +41,7 @@ from graphzoo.system.versions import versions
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.tasks.halved_steps import HalvedSteps
 from graphzoo.tasks.micro_batches import MicroBatches
+from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
@@ -62,16 +55,6 @@ CHECKPOINT_FORMAT = 1
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
-
-
-_UNFIT: dict[type[Callback], str] = {
-    StochasticWeightAveraging: "copies the model before its encoder is built, so it would average nothing\n"
-    "Take graphzoo.callbacks.WarmupEMAWeightAveraging",
-    LearningRateFinder: "trains before the task has hidden what a batch asks about\n"
-    "Try some rates, each in a run of its own: graphzoo search tries them, too",
-    BatchSizeFinder: "trains before the task has hidden what a batch asks about\n"
-    "Leave it out: batches that take too much memory are cut into parts",
-}
 
 
 def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -211,7 +194,7 @@ class Task(LightningModule):
         self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
         if stage == "fit":
             self.micro_batches.end_fit()  # of one that has failed
-            self._refuse_callbacks()
+            refuse_unfit_callbacks(self._trainer)
         if stage == "fit" or self._trainer is None:
             return
         if self._has_data():
@@ -222,20 +205,9 @@ class Task(LightningModule):
 
     def configure_callbacks(self) -> Sequence[Callback] | Callback:
         """Refuse callbacks that look for weights when they are set up, which is before these are built."""
-        for callback in getattr(self.trainer, "callbacks", ()):
-            if self.encoder is None and isinstance(callback, BaseFinetuning | ModelPruning):
-                raise UsageError(
-                    f"{type(callback).__name__} looks for weights before the encoder is built\n"
-                    "Give it, in Python, a task that has them: graphzoo.load(checkpoint).task"
-                )
+        if self.encoder is None:
+            refuse_callbacks_of_weights(self.trainer)
         return super().configure_callbacks()
-
-    def _refuse_callbacks(self) -> None:
-        """Refuse callbacks of Lightning that would do something else than they say."""
-        for callback in getattr(self._trainer, "callbacks", ()):
-            reason = next((text for kind, text in _UNFIT.items() if isinstance(callback, kind)), "")
-            if reason:
-                raise UsageError(f"{type(callback).__name__} {reason}")
 
     def configure_model(self) -> None:
         """Build the modules once the data is known; Lightning also calls this before the data is there.

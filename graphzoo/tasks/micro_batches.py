@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.random import fork_rng
@@ -17,6 +16,7 @@ from torch.random import fork_rng
 from graphzoo.errors import UsageError
 from graphzoo.system.memory import available_bytes
 from graphzoo.system.units import counted
+from graphzoo.tasks.unfit_callbacks import refuse_scheduled_steps
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -167,11 +167,7 @@ class MicroBatches:
         self.count = parts
         if parts == 1:
             return
-        if any(isinstance(each, GradientAccumulationScheduler) for each in getattr(trainer, "callbacks", ())):
-            raise UsageError(
-                f"each batch is computed in {parts} parts, which Lightning accumulates; "
-                "GradientAccumulationScheduler would count these\nGive the Trainer accumulate_grad_batches"
-            )
+        refuse_scheduled_steps(trainer, f"would count the {parts} parts that each batch is computed in")
         if trainer.accumulate_grad_batches not in (1, parts):
             raise UsageError(
                 f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,6 +21,7 @@ from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks.base import SMALLER, Task
 from graphzoo.tasks.features import check_features_of, listed, scaling_options
 from graphzoo.tasks.prepared_graph import PreparedGraph
+from graphzoo.tasks.unfit_callbacks import refuse_scheduled_steps
 from graphzoo.types import GraphSpec, NodeBatch
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ class NodeClassification(Task):
         """Make the metrics once the data are known, and refuse one that does not suit them."""
         super().setup(stage)
         if stage == "fit" and self._datamodule().batch_size is not None:
-            self._refuse_scheduled_steps()
+            # The sampler makes one batch of what is accumulated, and is made once.
+            refuse_scheduled_steps(self.trainer, "changes how many parts of the graph make a step")
         graph = self._datamodule().graph
         if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
             raise UsageError(
@@ -224,14 +225,6 @@ class NodeClassification(Task):
         weights = None if self._weights is None else self.to_device_once("class weights", self._weights)
         losses = self._losses(logits, batch.y[batch.target], weights)  # [T]
         return self.batch_loss(losses, batch.num_global, auxiliary, batch.num_parts)
-
-    def _refuse_scheduled_steps(self) -> None:
-        """The sampler makes one batch of what is accumulated, and is made once."""
-        if any(isinstance(each, GradientAccumulationScheduler) for each in self.trainer.callbacks):  # type: ignore[attr-defined]
-            raise UsageError(
-                "GradientAccumulationScheduler changes how many parts of the graph make a step\n"
-                "Give the Trainer accumulate_grad_batches instead"
-            )
 
     @property
     def parts_of_batch(self) -> int:

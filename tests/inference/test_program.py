@@ -263,3 +263,20 @@ found["numpy"].save("scores.npy", found["scores"])
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4, rtol=1e-4)
     said = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
     assert said.startswith("x, denoised of" if kind != "nodeformer" else "x, edge_index, edge_index_2 of")
+
+
+@pytest.mark.parametrize("settings", [{}, {"reduce_channels": 2}, {"normalize_features": True}])
+def test_only_standardised_features_come_with_a_formula(tmp_path, settings):
+    """(x - mean) / scale is not what a model takes whose features are projected, or not standardised."""
+    x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0)) * 3 + 5
+    around = torch.arange(60)
+    data = Data(x=x, edge_index=torch.stack([around, around.roll(1)]), y=(x[:, 0] > 6).long())
+    options = {f"--data.{name}": value for name, value in settings.items()}
+    graphzoo.fit("nodeformer", data, max_epochs=1, quiet=True, run_dir=tmp_path / "run", **options)
+    folder = export_run(tmp_path / "run", tmp_path / "program", to="torch.export")
+    given = np.load(folder / "graph" / "inputs.npz")
+    assert ({"mean", "scale"} <= set(given)) == (not settings)
+    said = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
+    assert ("(x - mean) / scale" in said) == (not settings)
+    if not settings:
+        np.testing.assert_allclose(given["x"], (x.numpy() - given["mean"]) / given["scale"], atol=1e-5)

@@ -192,7 +192,7 @@ def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
     with pytest.raises(ValueError, match=r"limit_train_batches 0.001 of \d+ batches is less than one"):
         Trainer(limit_train_batches=0.001, max_epochs=1, **settings).fit(task, data)
     scheduler = GradientAccumulationScheduler({0: 2})
-    with pytest.raises(ValueError, match="each batch is computed in 4 parts"):
+    with pytest.raises(ValueError, match="would count the 4 parts that each batch is computed in"):
         Trainer(max_epochs=1, callbacks=[scheduler], **settings).fit(task, data)
 
 

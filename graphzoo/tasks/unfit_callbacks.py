@@ -1,0 +1,64 @@
+"""Callbacks of Lightning that do not do what they say in a task of graphzoo."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    Callback,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelPruning,
+    StochasticWeightAveraging,
+)
+
+from graphzoo.errors import UsageError
+
+_UNFIT: dict[type[Callback], str] = {
+    StochasticWeightAveraging: "copies the model before its encoder is built, so it would average nothing\n"
+    "Take graphzoo.callbacks.WarmupEMAWeightAveraging",
+    LearningRateFinder: "trains before the task has hidden what a batch asks about\n"
+    "Try some rates, each in a run of its own: graphzoo search tries them, too",
+    BatchSizeFinder: "trains before the task has hidden what a batch asks about\n"
+    "Leave it out: batches that take too much memory are cut into parts",
+}
+
+
+def _callbacks(trainer: Any, kinds: tuple[type[Callback], ...]) -> Iterator[Callback]:
+    return (each for each in getattr(trainer, "callbacks", ()) if isinstance(each, kinds))
+
+
+def refuse_unfit_callbacks(trainer: Any) -> None:
+    """Refuse those that would do something else than they say in a fit.
+
+    Raises:
+        UsageError: with the callback's name and what to take in its place.
+    """
+    for callback in _callbacks(trainer, tuple(_UNFIT)):
+        reason = next(text for kind, text in _UNFIT.items() if isinstance(callback, kind))
+        raise UsageError(f"{type(callback).__name__} {reason}")
+
+
+def refuse_callbacks_of_weights(trainer: Any) -> None:
+    """Refuse those that look for weights when they are set up, of a task whose weights come after that.
+
+    Raises:
+        UsageError: with the callback's name and a task that has its weights.
+    """
+    for callback in _callbacks(trainer, (BaseFinetuning, ModelPruning)):
+        raise UsageError(
+            f"{type(callback).__name__} looks for weights before the encoder is built\n"
+            "Give it, in Python, a task that has them: graphzoo.load(checkpoint).task"
+        )
+
+
+def refuse_scheduled_steps(trainer: Any, reason: str) -> None:
+    """Refuse a `GradientAccumulationScheduler` where graphzoo, or the user by a number, says what a step is.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    for callback in _callbacks(trainer, (GradientAccumulationScheduler,)):
+        name = type(callback).__name__
+        raise UsageError(f"{name} {reason}\nGive the Trainer accumulate_grad_batches instead")
