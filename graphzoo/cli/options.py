@@ -151,10 +151,17 @@ def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
             raise UsageError(problem)
         if name == "--trainer.fast_dev_run" and value.lower() not in ("false", "0"):
             raise UsageError(f"{command} cannot use {name}: such a run leaves no results")
-        if command == "reproduce" and name == "--trainer.limit_test_batches" and not value.strip("0."):
+        if command == "reproduce" and name == "--trainer.limit_test_batches" and _is_zero(value):
             raise UsageError(f"reproduce cannot use {name} {value}: a row needs its test\nLeave it out")
         if splits and name.endswith(".split_index"):
             raise UsageError("--splits sets --data.split_index itself; leave it out")
+
+
+def _is_zero(value: str) -> bool:
+    try:
+        return float(value) == 0
+    except ValueError:  # what is no number is refused with the other values of fit
+        return False
 
 
 def _problem(name: str, command: str) -> str:

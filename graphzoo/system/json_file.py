@@ -23,6 +23,8 @@ def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
         check_plain(content)
     except RecursionError as error:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from error
     return content
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.own import SMALL
 
+from graphzoo.cli.options import refuse_options
 from graphzoo.cli.reproduce import reproduce_parser
 from graphzoo.cli.search import search_parser
 from graphzoo.runs.directory import choose_run_directory
@@ -50,6 +51,7 @@ WRONG = {
     "reproduce knowformer umls --trainer.fast_dev_run=true": "leaves no results",
     "reproduce knowformer umls --trainer.limit_test_batches 0": "a row needs its test",
     "reproduce knowformer umls --trainer.limit_test_batches=0.0": "a row needs its test",
+    "reproduce knowformer umls --trainer.limit_test_batches=0e0": "a row needs its test",
     "reproduce knowformer umls --print_config": "cannot use --print_config",
     "reproduce knowformer umls --model.help": "cannot use --model.help",
     "reproduce knowformer umls --recipe umls-demo --seeds 0 --out broken-row": "missing or damaged",
@@ -599,6 +601,12 @@ def test_the_nearest_option_is_of_the_same_group(cli, option, near):
     """A name that another group has is meant; else those of the group come first, begun ones among them."""
     result = cli(*RUN.split(), option, "3")
     assert (result.status, result.err) == (2, f"graphzoo: unknown option {option}\nDid you mean: {near}?\n")
+
+
+def test_a_test_limited_by_no_number_is_left_to_fit():
+    """It says what the value should be; none at all is not zero."""
+    refuse_options(["--trainer.limit_test_batches="], "reproduce", splits=False)
+    refuse_options(["--trainer.limit_test_batches", "some"], "reproduce", splits=False)
 
 
 def test_debug_is_handed_on_to_fit():

@@ -93,3 +93,10 @@ def test_nesting_without_end_is_no_json(tmp_path):
     (tmp_path / "x").write_text("[" * 200_000)
     with pytest.raises(ValueError, match="deep"):
         read_json(tmp_path / "x")
+
+
+@pytest.mark.parametrize("text", ["", "mrr: 0.5", "{'mrr': 0.5}"])
+def test_text_that_is_no_json_is_called_so(tmp_path, text):
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(ValueError, match=r"^no JSON: .+ line 1 column"):
+        read_json(tmp_path / "x")
