@@ -69,6 +69,26 @@ def graph(triples):
     return make_graph(triples)
 
 
+@pytest.mark.parametrize("hides", ["exact", "one_hop"])
+@pytest.mark.parametrize("num_nodes", [4, 8, 16])
+def test_a_fact_that_the_graph_has_not_takes_no_answer_away(hides, num_nodes):
+    """Fact dropout asks about facts that it has dropped: the other facts of their relation still count."""
+    triples = make_triples(num_relations=1)
+    dropped = torch.arange(len(triples)) % 3 == 0
+    sampler = NeighbourhoodSampler(make_graph(triples[~dropped], num_relations=1), num_nodes)
+    head, relation, tail = asked(triples[dropped], num_relations=1)
+    strangers = torch.tensor([not (hides == "one_hop" and _are_joined(triples[~dropped], h, t))
+                              for h, t in zip(head, tail, strict=True)])  # fmt: skip
+    found = sampler(head, relation, tail, hides=hides)[0].nodes
+    expected = sampler(head, relation)[0].nodes
+    assert strangers.sum() > 20 and torch.equal(found[strangers], expected[strangers])
+
+
+def _are_joined(triples, u, v):
+    ends = triples[:, [0, 2]]
+    return bool(((ends == torch.stack([u, v])) | (ends == torch.stack([v, u]))).all(1).any())
+
+
 def test_pagerank_is_that_of_networkx(graph):
     sampler = NeighbourhoodSampler(graph, 10, tolerance=1e-12)
     weights = nx.DiGraph()

@@ -44,7 +44,7 @@ def push(
     Given:
         offsets, neighbour, kind: Edges by their source.
         hidden: Head, tail, type of the fact and of its inverse; tail -1 hides nothing, type -1 hides every
-            edge between the two.
+            edge between the two. Last the relation of the query, which is that of its own fact.
         teleport: Probability to begin again at the head.
         tolerance: A node is pushed while it holds this much probability per edge.
         score: Scratch [N], zeros: what has come to rest; on return the estimate.
@@ -54,7 +54,8 @@ def push(
         queue: Scratch [N], a ring.
 
     Returns:
-        Number of nodes reached, the head included, and of hidden edges of the tail.
+        Number of nodes reached, the head included; of hidden edges of the tail; and 1 if the graph has the
+        query's own fact, else 0.
     """
     head = hidden[0]
     size = queue.shape[0]
@@ -107,8 +108,13 @@ def push(
     for i in range(count):
         v = touched[i]
         score[v] += teleport * rest[v]
-    all_tail = offsets[hidden[1] + 1] - offsets[hidden[1]] if hidden[1] >= 0 else 0
-    return count, all_tail - degree_tail
+    if hidden[1] < 0:
+        return count, 0, 0
+    own_facts = 0
+    for e in range(offsets[head], offsets[head + 1]):
+        if neighbour[e] == hidden[1] and kind[e] == hidden[4]:
+            own_facts = 1
+    return count, offsets[hidden[1] + 1] - offsets[hidden[1]] - degree_tail, own_facts
 
 
 @jit
@@ -208,8 +214,8 @@ def _fill(
 
 @jit
 def choose(
-    hidden: Any, own: int, hidden_edges: int, relation: int, answers: Any, popular: Any, num_nodes: int,
-    share: float, score: Any, touched: Any, num_touched: int, inside: Any,
+    hidden: Any, own: int, hidden_edges: int, own_facts: int, relation: int, answers: Any, popular: Any,
+    num_nodes: int, share: float, score: Any, touched: Any, num_touched: int, inside: Any,
 ) -> Any:  # fmt: skip
     """The entities of a query: head, answers of the relation, the nearest, the most frequent to fill up.
 
@@ -217,6 +223,7 @@ def choose(
         hidden: As for `push`; only its head is looked at.
         own: The query's own answer, which its fact must not recommend; -1 for none.
         hidden_edges: Edges of `own` that are hidden.
+        own_facts: 1 if its fact is one of the graph's, and counted among the answers; 0 if it was dropped.
         relation: Of the query, 0..2R-1.
         answers: Of every relation: where its answers begin, they by number with their counts, and they by
             falling count with their counts.
@@ -241,11 +248,13 @@ def choose(
         num_near = 0
         for i in range(num_touched):
             v = touched[i]
-            if inside[v] < 0 and _answers(members, member_counts, begin, end, v) > (v == own):
+            if inside[v] < 0 and _answers(members, member_counts, begin, end, v) > own_facts * (v == own):
                 near[num_near] = v
                 num_near += 1
         filled = _nearest(near[:num_near], score, wanted, inside, chosen, filled)
-        filled = _fill(frequent, frequent_counts, begin, end, own, 1, inside, chosen, filled, wanted + 1, 1)
+        filled = _fill(
+            frequent, frequent_counts, begin, end, own, own_facts, inside, chosen, filled, wanted + 1, 1
+        )
     near = np.empty(num_touched, np.int32)
     num_near = 0
     for i in range(num_touched):

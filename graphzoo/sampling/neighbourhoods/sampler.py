@@ -154,11 +154,11 @@ class NeighbourhoodSampler:
                 inside, score, touched = scratch[5], scratch[0], scratch[3]
                 for b in range(start, stop):
                     hidden = self._hidden(heads[b], relations[b], tails[b], hides)
-                    reached, own_edges = kernels.push(
+                    reached, own_edges, own_facts = kernels.push(
                         offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
                     )
                     nodes = kernels.choose(
-                        hidden, hidden[1], own_edges, relations[b], self._answers, self._popular,
+                        hidden, hidden[1], own_edges, own_facts, relations[b], self._answers, self._popular,
                         self.num_nodes, self.relation_share, score, touched, reached, inside,
                     )  # fmt: skip
                     nodes.sort()
@@ -186,7 +186,7 @@ class NeighbourhoodSampler:
         offsets, neighbour, kind, _ = self._edges
         with self._scratch() as scratch:
             hidden = self._hidden(head, 0, -1, "none")
-            reached, _ = kernels.push(
+            reached, _, _ = kernels.push(
                 offsets, neighbour, kind, hidden, self.teleport, self.tolerance, *scratch[:5]
             )
             scores = torch.from_numpy(scratch[0].copy())
@@ -214,10 +214,11 @@ class NeighbourhoodSampler:
 
     def _hidden(self, head: int, relation: int, tail: int, hides: str) -> _Array:
         if tail < 0 or hides == "none":
-            return np.array([head, -1, -1, -1], np.int64)
+            return np.array([head, -1, -1, -1, relation], np.int64)
         if hides == "one_hop":
-            return np.array([head, tail, -1, -1], np.int64)
-        return np.array([head, tail, relation, (relation + self._shift) % self.num_kinds], np.int64)
+            return np.array([head, tail, -1, -1, relation], np.int64)
+        inverse = (relation + self._shift) % self.num_kinds
+        return np.array([head, tail, relation, inverse, relation], np.int64)
 
     def _order_outside(
         self, relation: int, score: _Array, reached: _Array, nodes: _Array, level: _Array
