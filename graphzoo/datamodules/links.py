@@ -31,7 +31,7 @@ from graphzoo.datasets import (
     link_graph_from_files,
     load_link_graph,
 )
-from graphzoo.datasets.link.own import draws_links
+from graphzoo.datasets.link.own import check_direction, draws_links
 from graphzoo.datasets.link.table import find_link_source
 from graphzoo.encoders.pyg_form import as_edge_index, has_other_forms
 from graphzoo.errors import UsageError, check_whole
@@ -187,8 +187,8 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
 
         Raises:
             DataError: for links that cannot be used.
-            UsageError: for an adjacency with weights, what is no edge_index, and a split_index of a
-                `LinkGraph`.
+            UsageError: for an adjacency with weights, what is no edge_index, a split_index of a
+                `LinkGraph`, and `directed` with one whose links are not.
         """
         module = cls(**settings)
         graph = edge_index
@@ -203,6 +203,7 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
                 split_index=index,
                 directed=directed,
             )
+        check_direction(graph, directed)
         module._given, module.name, module.directed = graph, graph.name, graph.is_directed
         module.in_memory, module._is_drawn = True, graph is not edge_index
         module._check_drawn(graph)

@@ -23,6 +23,7 @@ from graphzoo.datamodules.batches import (
     permute,
 )
 from graphzoo.datamodules.kg import KGDataModule
+from graphzoo.datasets.kg.table import find_source
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, QueryBatch, TripleBatch
 
@@ -158,7 +159,8 @@ class MixtureDataModule(GraphDataModule):
             eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
         )  # fmt: skip
         chosen = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
-        if len(chosen) < 2 or len(set(chosen)) < len(chosen) or not all(chosen):
+        different = {part if Path(part).is_dir() else find_source(part).name for part in filter(None, chosen)}
+        if len(different) < max(2, len(chosen)):
             raise UsageError(
                 f"a mixture needs at least two different data sets, got {', '.join(chosen) or 'none'}\n"
                 "For one graph give --data NAME"

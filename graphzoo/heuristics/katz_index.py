@@ -144,8 +144,10 @@ def _decay(adjacency: Any, beta: float, max_length: int | None) -> float:
     if beta * norm >= 0.9:
         norm = _norm(adjacency)
     if beta * norm >= 1:
+        # of links both ways, the norm is the largest eigenvalue; else the series may converge above it
+        fails = "does not converge" if not (adjacency != adjacency.T).nnz else "may not converge"
         raise UsageError(
-            f"the Katz index does not converge on this graph: beta {beta:g} times the norm of its adjacency "
+            f"the Katz index {fails} on this graph: beta {beta:g} times the norm of its adjacency "
             f"matrix, {norm:.6g}, is not below 1\n"
             f"Take a beta below {1 / norm:.2g}, or count short walks only: max_length 3"
         )

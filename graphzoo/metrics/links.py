@@ -6,6 +6,7 @@ Prediction", NeurIPS 2023.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def check_name(metric: str) -> None:
     name, at, k = metric.partition("@")
     if name in ("mrr", "auroc", "ap") and not at:
         return
-    if name != "hits" or not k.isdecimal() or int(k) < 1:
+    if name != "hits" or not re.fullmatch("[1-9][0-9]*", k):  # as it is logged
         raise UsageError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")
 
 

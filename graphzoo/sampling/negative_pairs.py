@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from graphzoo.ops.relational_spmm.graph import check_edges
 
 # What these draws are for, so that they share no random numbers with others of the same seed.
 _PURPOSE = 0x6E65677061697273
+_WITHIN = 0x77697468696E
+# The most numbers that a random fraction of 53 bits draws evenly, and the size of a block of more.
+_EXACT, _BLOCK = 2**48, 2**32
 
 
 class NegativePairs:
@@ -78,8 +82,8 @@ class NegativePairs:
             count = torch.where(has_free, before[source + 1] - before[source], count)
             first = torch.where(has_free, before[source], first)
         draw = torch.arange(num_negatives, device=index.device)
-        bits = hash_integers(_PURPOSE, seed, epoch, index[:, None], draw[None, :])
-        place = (uniform_from_hash(bits) * count[:, None]).long().clamp(max=count[:, None] - 1)
+        name = (_PURPOSE, seed, epoch, index[:, None], draw[None, :])
+        place = self._place(count[:, None], *name).clamp(max=count[:, None] - 1)
         free = (first[:, None] + place).view(-1)
         key = free + torch.searchsorted(self._free_below, free, right=True)
         return torch.stack([key // self.num_nodes, key % self.num_nodes])
@@ -90,3 +94,14 @@ class NegativePairs:
         taken = self._free_below + torch.arange(self._free_below.numel(), device=self._free_below.device)
         begin = torch.arange(self.num_nodes + 1, device=taken.device) * self.num_nodes
         return begin - torch.searchsorted(taken, begin)
+
+    def _place(self, count: Tensor, *name: Any) -> Tensor:
+        """A number below each `count`, int64, that `name` names."""
+        fraction = uniform_from_hash(hash_integers(*name))
+        place = (fraction * count).long()
+        if self.num_free <= _EXACT:
+            return place
+        # A fraction has 53 bits: it draws a block of numbers, and another one a number of the block.
+        block = (fraction * ((count + _BLOCK - 1) // _BLOCK)).long()
+        within = (uniform_from_hash(hash_integers(*name, _WITHIN)) * _BLOCK).long()
+        return torch.where(count > _EXACT, block * _BLOCK + within, place)

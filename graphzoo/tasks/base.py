@@ -516,6 +516,14 @@ class Task(LightningModule):
         self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
         self.micro_batches.choose()
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Note where a step begins that may be made of several items."""
+        self.micro_batches.begin_item()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Say whether validation is due."""
+        self.micro_batches.end_item()
+
     def on_fit_end(self) -> None:
         """Trainer and data as they were before the fit."""
         self.micro_batches.end_fit()
@@ -663,6 +671,9 @@ class Task(LightningModule):
         cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
         known = cache.get(name)
         if known is None or known[0] is not value or known[1] != self.device:
+            # one graph may serve several splits
+            same = (each for each in cache.values() if each[0] is value and each[1] == self.device)
             with torch.inference_mode(False):  # for training too, though a validation may come first
-                known = cache[name] = (value, self.device, value.to(self.device))
+                known = next(same, None) or (value, self.device, value.to(self.device))
+            cache[name] = known
         return known[2]

@@ -17,7 +17,7 @@ from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_rang
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
-from graphzoo.sampling import FactRemover, sample_negatives
+from graphzoo.sampling import FactRemover, hash_numbers, sample_negatives
 from graphzoo.tasks.base import FEW_QUERIES
 from graphzoo.tasks.query_scoring import EVALUATION_STEP, QueryScoring
 from graphzoo.tasks.reversed_queries import ReversedQueries
@@ -257,7 +257,7 @@ class KGCompletion(QueryScoring):
             *self._known_answers(batch),
             num_entities=logits.shape[1],
             num_negatives=min(self.num_negatives, logits.shape[1]),
-            seed=self.seed,
+            seed=self._seed_of_negatives(batch.source),
             epoch=batch.epoch,
         )
         positive = logits.gather(1, answer[:, None]).squeeze(1)
@@ -265,6 +265,12 @@ class KGCompletion(QueryScoring):
         with torch.no_grad():
             weight = torch.softmax(negative / self.adversarial_temperature, dim=1) * possible[:, None]
         return F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)
+
+    def _seed_of_negatives(self, source: int) -> int:
+        """Facts of a mixture have the numbers of other graphs' facts, and come up several times an epoch."""
+        if len(self._datamodule().sources("train")) == 1:
+            return self.seed
+        return hash_numbers(self.seed, source, self.trainer.global_step)
 
     def configure_optimizers(self) -> Any:
         """Adam with the learning rate cut at the milestones; the command's `--optimizer` replaces it."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROBED = 8
+_NEVER = 2**62  # of what Lightning counts until it validates
 """Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
 # For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU
 # never more, however much is free: dropout, which a micro-batch of pairs draws for itself, would be another.
@@ -118,6 +119,8 @@ class MicroBatches:
         self.count = 1
         self.chosen: int | None = None
         self._is_over = False
+        self._validates_every: int | None = None
+        self._step_before = 0
 
     @property
     def _datamodule(self) -> Any:
@@ -179,7 +182,9 @@ class MicroBatches:
         whole = math.ceil(items / parts)
         for name in ("limit_train_batches", "val_check_interval"):
             count = getattr(trainer, name)
-            if isinstance(count, int):  # of whole batches, so that an epoch ends with one
+            if name == "val_check_interval" and trainer.check_val_every_n_epoch is None and items % parts:
+                self._validates_every = count if isinstance(count, int) else None
+            elif isinstance(count, int):  # of whole batches, so that an epoch ends with one
                 self._lend(trainer, name, items if count == whole else count * parts)
         limit = trainer.limit_train_batches
         if isinstance(limit, float) and limit < 1:  # likewise
@@ -189,6 +194,19 @@ class MicroBatches:
                     f"Give at least {1 / whole:.3g}, or a whole number"
                 )
             self._lend(trainer, "limit_train_batches", int(whole * limit) * parts)
+
+    def begin_item(self) -> None:
+        """Before each item of the training loader."""
+        self._step_before = self._task.trainer.global_step
+
+    def end_item(self) -> None:
+        """Let Lightning validate after whole steps where it counts items over epochs that end with fewer."""
+        if self._validates_every is None:
+            return
+        trainer = self._task.trainer
+        step = trainer.global_step
+        is_due = step != self._step_before and step % self._validates_every == 0
+        trainer.val_check_batch = 1 if is_due else _NEVER
 
     def resume(self, chosen: object) -> None:
         """Go on with what a checkpoint says was chosen; where it says nothing, with whole batches."""
@@ -202,6 +220,7 @@ class MicroBatches:
             for name, (own, lent) in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
                 if getattr(owner, name) == lent:  # else somebody has set another one meanwhile
                     setattr(owner, name, own)
+        self._validates_every = None
         self._is_over = True  # a checkpoint that is saved now still has the size
 
     def _lend(self, owner: Any, name: str, value: int) -> None:

@@ -212,6 +212,11 @@ class NodeClassification(Task):
         else:
             weights = torch.tensor(self.class_weights, dtype=torch.float64)
         mean = (weights * counts).sum() / counts.sum()
+        if not mean > 0:
+            raise UsageError(
+                "class_weights are 0 for every class of the training nodes\n"
+                "Give a class that they have a weight above 0"
+            )
         return (weights / mean).float()
 
     def training_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:

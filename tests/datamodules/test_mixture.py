@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from graphzoo.datamodules import KGDataModule, MixtureDataModule
 from graphzoo.encoders import KnowFormer, KnowFormerAny
 from graphzoo.errors import UsageError
-from graphzoo.tasks import KGCompletion
+from graphzoo.tasks import KGCompletion, kg_completion
 
 SIZES = {"small": (6, 2, 12), "large": (40, 5, 90), "middle": (20, 3, 30)}
 
@@ -243,3 +243,29 @@ def test_a_mixture_is_of_two_graphs_at_least(names):
 def test_unknown_names_are_refused_with_the_nearest():
     with pytest.raises(UsageError, match="umls"):
         MixtureDataModule(names="umls,ulms")
+
+
+@pytest.mark.parametrize("names", ["umls,UMLS", "umls, umls", "kinship", "", "umls,"])
+def test_a_mixture_is_of_different_graphs(names):
+    with pytest.raises(UsageError, match="at least two different data sets"):
+        MixtureDataModule(names=names)
+
+
+def test_negatives_are_drawn_anew_each_time_that_a_fact_is_asked(folders, monkeypatch):
+    """A small graph is asked several times an epoch; facts of two graphs may have the same number."""
+    names = Counter()
+    original = kg_completion.sample_negatives
+
+    def noting(index, *known, seed, epoch, **more):
+        names.update({(seed, epoch, i) for i in index.tolist()})  # once a step
+        return original(index, *known, seed=seed, epoch=epoch, **more)
+
+    monkeypatch.setattr(kg_completion, "sample_negatives", noting)
+    task = KGCompletion(lambda spec: KnowFormerAny(spec, hidden_channels=8, num_layers=1), loss="bce")
+    dm = MixtureDataModule(names=folders, batch_size=4, epoch_queries=80, neighbourhood=None)
+    trainer = Trainer(
+        max_epochs=2, limit_val_batches=0, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(task, dm)
+    assert len(names) > 140 and max(names.values()) == 1

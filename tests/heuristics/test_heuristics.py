@@ -243,6 +243,14 @@ def test_katz_refuses_a_series_without_end():
     np.testing.assert_allclose(short, [0.1 + 38 * 0.01 + (39 + 38 * 38) * 0.001], rtol=1e-13)
 
 
+def test_katz_of_links_one_way_says_that_it_is_not_sure():
+    """No walk of a star is longer than a step: the series ends, though the norm proves nothing."""
+    star = adjacency_matrix([[0] * 50_000, range(1, 50_001)], 50_001, symmetric=False)
+    with pytest.raises(UsageError, match=r"may not converge[\s\S]*max_length 3"):
+        katz(star, [[0, 1]])
+    np.testing.assert_array_equal(katz(star, [[0, 1]], max_length=3), [0.005])
+
+
 @pytest.mark.parametrize("name", HEURISTICS)
 def test_wrong_pairs_are_refused(name, square):
     with pytest.raises(ValueError, match=r"\[B, 2\], got \[2, 3\]"):

@@ -4,7 +4,9 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from graphzoo.errors import UsageError
 from graphzoo.metrics import LinkMetric, link_figures, link_ranks
+from graphzoo.metrics.links import check_name
 
 
 def scores(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -138,3 +140,10 @@ def test_columns_of_scores_are_refused():
     ):
         with pytest.raises(ValueError, match=r"positive must be \[P\] and negative .* give scores.squeeze"):
             link_figures(*wrong)
+
+
+@pytest.mark.parametrize("name", ["hits@010", "hits@0", "hits@", "hits@\u0661\u0660", "hits@10 ", "mrr@3"])
+def test_names_that_are_never_logged_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="metric must be"):
+        check_name(name)
+    check_name("hits@10")

@@ -128,3 +128,16 @@ def test_sources_that_are_no_nodes_are_refused():
     for source in (-1, 4):
         with pytest.raises(ValueError, match=rf"source\[0\] = {source}: nodes are 0..3"):
             pairs.sample(torch.tensor([0]), source=torch.tensor([source]), seed=0, epoch=0)
+
+
+def test_negatives_of_more_pairs_than_a_fraction_has_bits_are_uniform() -> None:
+    """Every last digit of a target comes up, and every part of the nodes."""
+    num_nodes = 2**31
+    pairs = object.__new__(NegativePairs)  # a graph of so many nodes and no edge
+    pairs.num_nodes, pairs.num_free = num_nodes, num_nodes**2
+    pairs._free_below = torch.empty(0, dtype=torch.int64)
+    drawn = pairs.sample(torch.arange(64_000), seed=0, epoch=0)
+    assert drawn.min() >= 0 and drawn.max() < num_nodes
+    for part in (drawn % 64, drawn * 64 // num_nodes):
+        counts = torch.stack([torch.bincount(row, minlength=64) for row in part])
+        assert (counts - 1000).abs().max() < 200

@@ -196,6 +196,31 @@ def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
         Trainer(max_epochs=1, callbacks=[scheduler], **settings).fit(task, data)
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+def test_validation_over_epochs_counts_whole_batches(tmp_path, resumes):
+    """Of the four batches of an epoch, the last one has one micro-batch, the others two."""
+    encoder = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2)
+    path = tmp_path / "half.ckpt"
+
+    def validated(micro_batch_size):
+        data = KGDataModule("umls", batch_size=1491, micro_batch_size=micro_batch_size)
+        steps = []
+        note = LambdaCallback(on_validation_start=lambda trainer, _: steps.append(trainer.global_step))
+        settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+        settings |= {"check_val_every_n_epoch": None, "val_check_interval": 3, "limit_val_batches": 1}
+        settings |= {"callbacks": [note], "num_sanity_val_steps": 0}
+        if resumes:
+            trainer = Trainer(max_steps=7, **settings)
+            trainer.fit(KGCompletion(encoder), data)
+            trainer.save_checkpoint(path)
+        Trainer(max_epochs=4, **settings).fit(
+            KGCompletion(encoder), data, ckpt_path=path if resumes else None
+        )
+        return steps
+
+    assert validated(746) == validated(None) == [3, 6, 9, 12, 15]
+
+
 @pytest.mark.parametrize("by_another", [False, True])
 def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch, by_another):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)

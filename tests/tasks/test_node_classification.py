@@ -418,6 +418,17 @@ def test_what_does_not_fit_the_data(small, settings, changes, error, message):
         fit(task, small(**changes))
 
 
+def test_weights_of_absent_classes_alone_are_refused(small):
+    """They have no mean to be divided by: the loss would be NaN."""
+    data = small()
+    data.setup()
+    absent = torch.zeros(data.graph.num_classes)
+    absent[2] = 1.0
+    data.graph.y[data.split.train] = 0
+    with pytest.raises(UsageError, match="class_weights are 0 for every class of the training nodes"):
+        fit(NodeClassification(Averaging, class_weights=absent.tolist()), data)
+
+
 @pytest.mark.parametrize("command", ["fit", "validate", "test"])
 def test_roc_auc_of_several_classes_is_refused_by_every_command(small, command):
     task = NodeClassification(Averaging, metric="roc_auc")

@@ -238,6 +238,15 @@ def test_copies_of_a_task_go_without_its_graphs():
     assert copied._prepared is None and not copied._device_cache
 
 
+def test_a_graph_of_several_splits_is_moved_once():
+    """ "meta" stands for every device that is not the CPU; its memory would hold the graph three times."""
+    task, graph = OwnTask(Averaging).to("meta"), torch.arange(3)
+    copies = [task.to_device_once(f"graph/{split}", graph) for split in ("train", "valid", "test")]
+    assert copies[0].device.type == "meta" and all(copy is copies[0] for copy in copies)
+    assert task.to_device_once("graph/test", torch.arange(3)) is not copies[0]
+    assert task.to("cpu").to_device_once("graph/test", graph) is graph
+
+
 def test_a_metric_that_nobody_chose_is_that_of_the_data():
     """Of each data, not of the first that the task has met."""
     found = []

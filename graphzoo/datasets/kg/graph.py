@@ -95,14 +95,12 @@ class KnowledgeGraph(StoredGraph):
         entities, relations = _numbers(self.entities), _numbers(self.relations)
         keys = [torch.empty(0, dtype=torch.int64)]
         for other in others:
-            entity = torch.tensor([entities.get(_alike(name), -1) for name in other.entities])
-            relation = torch.tensor([relations.get(_alike(name), -1) for name in other.relations])
-            head, kind, tail = other.known_triples().unbind(1)
-            named = torch.stack([entity[head], relation[kind], entity[tail]], dim=1)
+            named = _renumbered(other.known_triples(), other, entities, relations)
             keys.append(self._keys(named[(named >= 0).all(dim=1)]))
         taken = torch.cat(keys)
         train, valid, test = (
-            triples[~torch.isin(self._keys(triples), taken)] for triples in map(self.split, SPLITS)
+            triples[~torch.isin(self._keys(_renumbered(triples, self, entities, relations)), taken)]
+            for triples in map(self.split, SPLITS)
         )
         return replace(self, train=train, valid=valid, test=test, fingerprint="")
 
@@ -149,6 +147,16 @@ def _alike(name: str) -> str:
 
 def _numbers(names: tuple[str, ...]) -> dict[str, int]:
     return {_alike(name): number for number, name in enumerate(names)}
+
+
+def _renumbered(
+    triples: Tensor, graph: KnowledgeGraph, entities: Mapping[str, int], relations: Mapping[str, int]
+) -> Tensor:
+    """Triples of a graph by the numbers that names have, names that look alike one; -1 for unknown ones."""
+    entity = torch.tensor([entities.get(_alike(name), -1) for name in graph.entities])
+    relation = torch.tensor([relations.get(_alike(name), -1) for name in graph.relations])
+    head, kind, tail = triples.unbind(1)
+    return torch.stack([entity[head], relation[kind], entity[tail]], dim=1)
 
 
 def _to_names(codes: np.ndarray[Any, Any]) -> tuple[str, ...]:

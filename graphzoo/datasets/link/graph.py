@@ -19,6 +19,8 @@ from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, 
 from graphzoo.errors import DataError, UsageError
 from graphzoo.system.units import counted
 
+# Whose pairs are taken as they were published.
+_PUBLISHED = ("original", "heart", "ogb")
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
 # what a file keeps as plain values
@@ -183,6 +185,8 @@ class LinkGraph(StoredGraph):
             links = self.positive(split)
             if bool((links[:, 0] == links[:, 1]).any()):
                 raise DataError(f"{self.name}: {split} holds a link of a node with itself; drop it")
+            if split != "train" and self.protocol not in _PUBLISHED:
+                _check_negatives(f"{self.name}: {split}", getattr(self, split).negative)
             keys[split] = pair_keys(links, self.num_nodes, is_directed=self.is_directed).sort().values
             if split == "train" and bool((keys[split].diff() == 0).any()):
                 raise DataError(f"{self.name}: train holds a link twice; list each link once")
@@ -229,3 +233,12 @@ class LinkGraph(StoredGraph):
             node_names=tuple(json.loads(to_text(arrays["node_names"]))),
             **plain,
         )
+
+
+def _check_negatives(what: str, pairs: Tensor) -> None:
+    same = (pairs[..., 0] == pairs[..., 1]).nonzero()
+    if len(same):
+        place = tuple(same[0].tolist())
+        node = int(pairs[place][0])
+        such = counted(len(same), "such pair")
+        raise DataError(f"{what}: negative {list(place)} pairs node {node} with itself ({such}); drop it")

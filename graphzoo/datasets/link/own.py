@@ -23,7 +23,7 @@ from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
 from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_of_links
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
-from graphzoo.errors import DataError, nearest
+from graphzoo.errors import DataError, UsageError, nearest
 from graphzoo.system.units import counted
 
 _log = logging.getLogger(__name__)
@@ -248,6 +248,7 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
     """The graph of an .npz file: its own split if it is one of ours, else a drawn one."""
     content = read_npz(path, LinkGraph)
     if isinstance(content, LinkGraph):
+        check_direction(content, directed)
         return content, []
     source = str(path)
     edge_index, x, names = link_parts(content, source)
@@ -260,6 +261,15 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
         return replace(graph, node_names=names, fingerprint=""), notices
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
+
+
+def check_direction(graph: LinkGraph, directed: bool) -> None:
+    """Refuse to take a graph that says its links have no direction as a directed one."""
+    if directed and not graph.is_directed:
+        raise UsageError(
+            f"the links of {graph.name} have no direction, and their split is made: directed comes too late\n"
+            "Leave directed out, or give the links as a list of pairs"
+        )
 
 
 def whole_number(value: Any, what: str) -> int | None:

@@ -171,3 +171,10 @@ def test_what_other_graphs_hold_is_left_out_by_name():
     assert named(rest, "test") == [], "test triples go wherever they were, and x:y is x_y"
     assert rest.fingerprint != graph.fingerprint
     assert graph.without([]).fingerprint == graph.fingerprint
+
+
+def test_names_that_look_alike_are_both_left_out():
+    facts = [("c:a", "r", "x"), ("c_a", "r", "x")]
+    graph = from_triples([*facts, ("x", "r", "y")])
+    assert named(graph.without([from_triples([*facts, ("x", "r", "z")])]), "train") == [("x", "r", "y")]
+    assert named(graph.without([from_triples(facts[:1])]), "train") == [("x", "r", "y")]

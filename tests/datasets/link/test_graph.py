@@ -250,3 +250,18 @@ def test_keys_are_one_per_link():
     assert torch.unique(keys).numel() == 21 and torch.equal(
         keys, pair_keys(pairs.flip(1), 6, is_directed=False)
     )
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_negatives_of_a_node_with_itself_are_refused(own):
+    """An encoder of pairs would fail at them, in the test after the training."""
+    links = torch.tensor([[0, 2], [1, 3]])
+    negative = torch.tensor([[0, 4], [5, 5], [1, 6]])
+    negative = negative.expand(2, 3, 2) if own else negative
+    good = LinkSplit(links, torch.tensor([[0, 4]]))
+    parts = 8, torch.tensor([[0, 1], [1, 2], [2, 3]]), good
+    place = r"\[0, 1\]" if own else r"\[1\]"
+    with pytest.raises(DataError, match=rf"mine: test: negative {place} pairs node 5 with itself"):
+        LinkGraph("mine", *parts, LinkSplit(links + 2, negative))
+    as_published = LinkGraph("mine", *parts, LinkSplit(links + 2, negative), protocol="heart")
+    assert torch.equal(as_published.test.negative, negative)

@@ -7,12 +7,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from helpers.link_graphs import make_link_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphzoo.datamodules import LinkDataModule
 from graphzoo.datasets import DataError, GraphzooDataWarning, link_graph_from_edges, link_graph_from_files
 from graphzoo.datasets.link import own
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
+from graphzoo.errors import UsageError
 
 RING = [(f"n{i}", f"n{(i + 1) % 40}") for i in range(40)]
 
@@ -470,3 +473,16 @@ def test_links_that_look_like_comments_are_told(write, recwarn):
     recwarn.clear()
     headed = link_graph_from_files(write("headed.tsv", text(rows, header="source\ttarget\n")))
     assert "#n1" in headed.node_names and not recwarn.list
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_graph_whose_links_have_no_direction_is_not_taken_as_a_directed_one(tmp_path, stored):
+    graph = make_link_graph()
+    graph.save(tmp_path / "mine.npz")
+    with pytest.raises(UsageError, match="have no direction, and their split is made"):
+        if stored:
+            link_graph_from_files(str(tmp_path / "mine.npz"), directed=True)
+        else:
+            LinkDataModule(edge_index=graph, directed=True)
+    back = link_graph_from_files(str(tmp_path / "mine.npz"))
+    assert not back.is_directed and back.fingerprint == graph.fingerprint
