@@ -167,21 +167,27 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 
     def _training_loader(self, epoch: int | None) -> ResumableLoader:
         """See `train_dataloader`, which a user's own class may replace by Lightning's, without arguments."""
-        if self.trainer is not None and getattr(self.trainer, "overfit_batches", 0) > 0:
-            raise UsageError(
-                "overfit_batches takes the order from the loader, by which graphzoo's runs resume\n"
-                "Give --trainer.limit_train_batches 1 in its place, and --trainer.limit_val_batches 0"
-            )
+        self._refuse_overfitting()
         batches, sampler, ahead = self._training()
         current = self.trainer.current_epoch if self.trainer is not None else 0
         sampler.set_epoch(current if epoch is None else epoch)
         return self._resumable_loader(batches, sampler, ahead=ahead)
+
+    def _refuse_overfitting(self) -> None:
+        count = getattr(self.trainer, "overfit_batches", 0)
+        if count > 0:
+            raise UsageError(
+                "overfit_batches takes the order from the loader, by which graphzoo's runs resume\n"
+                f"Give --trainer.limit_train_batches {count} in its place, and --trainer.limit_val_batches 0"
+            )
 
     def _training(self) -> Feed:
         raise NotImplementedError
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Loader of one rank's validation batches."""
+        if self.trainer is not None and self.trainer.state.fn == "fit":
+            self._refuse_overfitting()  # before Lightning changes this loader, too
         return self._evaluation_loader("valid")
 
     def test_dataloader(self) -> DataLoader[Any]:

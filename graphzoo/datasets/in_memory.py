@@ -172,7 +172,16 @@ def _tables(data: Any, encoder: str, split_index: int | None) -> GivenData:
         if rows and all(isinstance(row, Sequence | np.ndarray) and len(row) == 2 for row in rows):
             return _named_links(rows)
         return _triples(split_index, data)
+    refuse_data_module(data)
     raise UsageError(f"data is a {type(data).__name__}; graphzoo takes {_FORMS}")
+
+
+def refuse_data_module(data: Any) -> None:
+    """Say what of a DataModule is meant, where a graph is wanted."""
+    part = next((name for name in ("knowledge_graph", "graph") if hasattr(type(data), name)), "")
+    if hasattr(type(data), "train_dataloader"):
+        what = f"data={part and f'datamodule.{part}'}" if part else "the graph that it loads"
+        raise UsageError(f"data is a {type(data).__name__}, which makes batches of a graph\nGive {what}")
 
 
 def _triples(split_index: int | None, *parts: Any) -> GivenData:

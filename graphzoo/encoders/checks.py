@@ -40,14 +40,21 @@ def cast_features(x: Tensor, module: nn.Module) -> Tensor:
     return x.to(next(module.parameters()).dtype)
 
 
-def require_features(x: Tensor | None, spec: GraphSpec) -> Tensor:
-    """The features of all nodes; a `UsageError` if there are none, or of another width."""
+def require_features(x: Tensor | None, spec: GraphSpec, nodes: Tensor) -> Tensor:
+    """The features of all nodes; a `UsageError` if there are none, of another width, or of too few nodes."""
     if x is None or x.dim() != 2 or x.shape[1] != spec.in_channels:
         got = "none" if x is None else str(list(x.shape))
         raise UsageError(
             f"the encoder was built for node features [N, {spec.in_channels}] and got {got}: "
             "give x, or build it with use_features=False"
         )
+    # a GPU would wait, and torch.compile would break off
+    if nodes.device.type == "cpu" and not is_traced(nodes) and nodes.numel():
+        last = int(nodes.max())
+        if last >= x.shape[0]:
+            raise UsageError(
+                f"x has rows of {x.shape[0]} nodes, and a subgraph has node {last}: give a row for each node"
+            )
     return x
 
 

@@ -79,7 +79,7 @@ class PairGNN(PairEncoder):
                 marks[:, column].index_fill_(0, places, 1)
         parts = [marks]
         if self.features is not None:
-            mapped, rows = self.features(require_features(x, self.spec), nodes)
+            mapped, rows = self.features(require_features(x, self.spec, nodes), nodes)
             parts.append(F.embedding(rows, mapped))
         elif self.use_features:
             refuse_features(x)

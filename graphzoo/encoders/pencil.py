@@ -327,7 +327,7 @@ class PENCIL(PairEncoder):
                 "sample with that max_nodes, or build the encoder with a larger one"
             )
         if self.features is not None:
-            require_features(x, self.spec)
+            require_features(x, self.spec, subgraphs.nodes)
         elif self.use_features:
             refuse_features(x)
 

@@ -130,8 +130,16 @@ class NodeNames:
         return f"node {name!r}: the nodes are the numbers 0..{self.num_nodes - 1}"
 
     def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
-        """Numbers of one node or several, [n], int64; `UsageError` with the nearest for unknown ones."""
+        """Numbers of one node or several, or of a mask [N], bool: [n], int64.
+
+        Raises a `UsageError` with the nearest for unknown ones.
+        """
         numbers = []
+        if str(getattr(nodes, "dtype", "")).rpartition(".")[2] == "bool":  # a mask, as in PyG
+            mask = torch.as_tensor(nodes)
+            if mask.shape != (self.num_nodes,):
+                raise UsageError(f"a mask of nodes is [{self.num_nodes}], got {list(mask.shape)}")
+            return mask.cpu().nonzero().squeeze(1)
         given: Any = nodes.tolist() if hasattr(nodes, "tolist") else nodes  # an array, a tensor, a Series
         if not isinstance(given, Iterable) and not isinstance(given, int):
             raise UsageError(f"nodes are a name, a number, or several of them, got {given!r}")

@@ -24,7 +24,7 @@ from graphzoo.datasets import (
 from graphzoo.datasets.files.cache import find_split
 from graphzoo.datasets.files.npz import read_npz
 from graphzoo.datasets.files.text import lookalikes, warn
-from graphzoo.datasets.in_memory import is_from, links_in_memory
+from graphzoo.datasets.in_memory import is_from, links_in_memory, refuse_data_module
 from graphzoo.datasets.link.edge_list import headers_read_as_links, number_nodes, read_edge_list
 from graphzoo.datasets.link.own import whole_number
 from graphzoo.datasets.link.pairs import distinct_links
@@ -281,6 +281,7 @@ def from_source(
     """The graph of a data set, if a source is a name and no path, or of files."""
     parts = source if isinstance(source, Sequence) else [source]
     if wrong := [part for part in parts if not isinstance(part, str | PathLike)]:
+        refuse_data_module(wrong[0])
         place = "holds" if wrong[0] is not source else "is"
         raise UsageError(
             f"data= {place} a {type(wrong[0]).__name__}, from which no graph is read here\n"

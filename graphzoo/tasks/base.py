@@ -666,6 +666,19 @@ class Task(LightningModule):
         """Copies, as of averaged weights, and pickles go without the graphs that are kept on the device."""
         return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """As of every module, once the task has its weights.
+
+        Raises:
+            UsageError: before that, with what loads a checkpoint.
+        """
+        if self.encoder is None and state_dict:
+            raise UsageError(
+                "the task has no weights yet: its encoder is built when the data are known\n"
+                "Take graphzoo.load(CHECKPOINT).task, or give the Trainer ckpt_path=CHECKPOINT"
+            )
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
     def to_device_once(self, name: str, value: Any) -> Any:
         """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
         cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})

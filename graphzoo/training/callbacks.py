@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,9 @@ from graphzoo import callbacks as own
 from graphzoo.callbacks import Interrupted
 from graphzoo.callbacks.progress import NotebookBar, in_notebook
 from graphzoo.callbacks.summary import RunSummary
-from graphzoo.errors import UsageError
+from graphzoo.catalog.classes import class_path
+from graphzoo.catalog.tasks import TASKS
+from graphzoo.errors import UsageError, nearest
 from graphzoo.runs.published import published_values
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group, lost_a_process
@@ -60,6 +63,8 @@ class Monitor(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if stage == "fit":
+                _refuse_unknown_metric(callback, pl_module)
             watches = getattr(callback, "monitor", None) == "auto" and hasattr(pl_module, "monitor")
             if not watches or isinstance(callback, own.BestCheckpoint):  # which asks for `checkpoint_by`
                 continue
@@ -70,6 +75,22 @@ class Monitor(Callback):
             if isinstance(callback, EarlyStopping) and callback.mode != mode:
                 callback.mode, callback.best_score = mode, -callback.best_score
                 callback.min_delta = -callback.min_delta
+
+
+def _refuse_unknown_metric(callback: Callback, task: LightningModule) -> None:
+    """Say before the first epoch, not behind it, that a callback watches what validation does not log."""
+    watched = getattr(callback, "monitor", None)
+    info = next((row for row in TASKS.values() if row.class_path == class_path(task)), None)
+    if info is None or not isinstance(watched, str) or not watched.startswith("val"):
+        return  # a user's own task logs what it likes
+    known = [f"val/{name}" for name in info.columns]
+    others = r"val/(hits@[1-9]\d*|mrr_.+|tie_share)"  # of any rank, and of the graphs of a mixture
+    if watched not in known and not re.fullmatch(others, watched):
+        near = nearest(watched, known)
+        raise UsageError(
+            f"{type(callback).__name__} watches {watched}, which {type(task).__name__} does not log\n"
+            + (f"Did you mean: {near[0]}?" if near else f"There are: {', '.join(known)}")
+        )
 
 
 class Artifacts(Callback):

@@ -76,13 +76,22 @@ def _place_mlflow(
         raise UsageError("MLflow is not installed\npip install mlflow-skinny")
     if arguments.get("tracking_uri") is None:
         # Lightning's own default is a folder, which MLflow no longer writes.
-        usual = f"sqlite:///{Path.cwd() / 'mlflow.db'}"
-        arguments["tracking_uri"] = os.environ.get("MLFLOW_TRACKING_URI") or usual
+        file = Path.cwd() / "mlflow.db"
+        arguments["tracking_uri"] = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{file}"
+        if arguments["tracking_uri"] == f"sqlite:///{file}" and not _can_write(file):
+            raise UsageError(  # MLflow would try for minutes
+                f"{file} cannot be written\n"
+                "Start in another folder, or name a place of MLflow: MLFLOW_TRACKING_URI=sqlite:///PATH.db"
+            )
     if arguments.get("run_name") is None:
         arguments["run_name"] = f"{state.model}-{state.data_name}-{run_dir.name}"
     if arguments.get("tags") is None:
         named = {key: name for key, name in names.items() if name}
         arguments["tags"] = {**named, "run_dir": str(run_dir.absolute())}
+
+
+def _can_write(file: Path) -> bool:
+    return os.access(file if file.exists() else file.parent, os.W_OK)
 
 
 def _place_wandb(

@@ -57,6 +57,13 @@ _MEANT = {
     **dict.fromkeys(("checkpoint", "ckpt", "resume"), "--ckpt_path"),
     **dict.fromkeys(("out", "output", "output_dir", "out_dir"), "--run_dir"),
 }
+# Arguments of a task that its own optimiser alone reads, and what has them beside `--optimizer`.
+OF_OPTIMIZER = {
+    "model.lr": "--optimizer.lr",
+    "model.weight_decay": "--optimizer.weight_decay",
+    "model.lr_milestones": "--lr_scheduler MultiStepLR --lr_scheduler.milestones",
+    "model.lr_gamma": "--lr_scheduler MultiStepLR --lr_scheduler.gamma",
+}
 
 
 def whole_option(name: str) -> str:
@@ -178,6 +185,11 @@ def watch_metric(rest: list[str], task: TaskInfo | None) -> list[str]:
         if stops and not any(other.startswith(own) for other in rest[position:]):
             watched += [f"--trainer.callbacks.monitor={monitor}", f"--trainer.callbacks.mode={mode}"]
     return watched
+
+
+def names_optimizer(words: Sequence[str]) -> bool:
+    """Whether an optimiser takes the place of the task's own."""
+    return any(word.partition("=")[0] == "--optimizer" for word in words)
 
 
 def config_files(command_line: Sequence[Any]) -> list[str]:

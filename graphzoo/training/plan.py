@@ -25,10 +25,11 @@ from graphzoo.runs.lock import RunLock
 from graphzoo.training.options import (
     FLAGS,
     MATMUL_PRECISIONS,
+    OF_OPTIMIZER,
     check_options,
     config_files,
+    names_optimizer,
     passes_through,
-    split_configs,
     split_options,
     watch_metric,
 )
@@ -146,6 +147,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         plan = replace(plan, **_names_in(header))
         if command == "fit":
             plan = _multiplying_as(plan, header)
+    _check_named_once(plan, data, model, own)
     plan = _check_complete(plan, data, model, bool(own))
     plan = _apply_model(_apply_data(plan, data), model)
     _check_pair(plan, data, model)
@@ -157,14 +159,35 @@ def make_plan(command: str, argv: list[str]) -> Plan:
             raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
     lead: list[str] = []
     if model is not None and data is None:
-        # A model preset without a data preset fits no task by itself: the user's files have to come first.
-        lead, rest = [word for file in own for word in ("--config", file)], split_configs(rest)[1]
+        # A model preset without a data preset fits no task by itself: the user's files, which name one, have
+        # to come before it, and behind it as they always do.
+        lead = [word for file in own for word in ("--config", file)]
     typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
     if plan.weights:
         start = [f"--model.init_args.start_from={plan.weights}"]
     return replace(plan, arguments=(*lead, *plan.arguments, *typed, *seed, *start))
+
+
+def _check_named_once(
+    plan: Plan, data: Preset | str | None, model: Preset | str | None, own: list[str]
+) -> None:
+    """Refuse what two words say differently, or one of them for nothing."""
+    if names_optimizer(plan.typed):
+        for option, other in OF_OPTIMIZER.items():
+            if plan.names(option):
+                raise UsageError(
+                    f"--optimizer takes the place of the task's, which alone reads --{option}\nGive {other}"
+                )
+    if not own:
+        return
+    from graphzoo.training.named_twice import refuse_other_data, refuse_other_model  # these read YAML
+
+    if isinstance(data, Preset):
+        refuse_other_data(own, data)
+    if isinstance(model, Preset):
+        refuse_other_model(own, model)
 
 
 def _task(data: Preset | str | None) -> TaskInfo | None:
@@ -198,8 +221,23 @@ def _lean_on_run(plan: Plan, run: Path) -> Plan:
     """The configuration of the run whose checkpoint was given."""
     config = run / "config.yaml"
     names = _names_in(read_header(config))
+    if not plan.names("data.path"):
+        _check_place(run, config)
     plan = plan.taking(f"the configuration of {run}", "--config", str(config), run_config=config, **names)
     return plan.taking("no test as so far") if plan.resume and not plan.tests else plan
+
+
+def _check_place(run: Path, config: Path) -> None:
+    """Say that a run read files of the folder that it was started in, where they are not in this one."""
+    from graphzoo.catalog.settings import read_settings
+
+    settings: Any = read_settings(config)
+    for key in ("data", "init_args", "path"):
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    for part in settings if isinstance(settings, list) else [settings]:
+        if isinstance(part, str) and not part.startswith("[") and not Path(part).expanduser().exists():
+            remedy = "Start in the folder that it was made in, or say where the data are: --data.path PATH"
+            raise UsageError(f"{run} was trained on {part}, which is not here\n{remedy}")
 
 
 def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | None) -> None:

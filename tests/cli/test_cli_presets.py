@@ -177,6 +177,67 @@ def test_overrides_stay_behind_the_presets_wherever_they_are_typed():
     assert plan.arguments[0] == "--config"
 
 
+FILE = """
+model:
+  class_path: graphzoo.tasks.NodeClassification
+  init_args:
+    encoder:
+      class_path: graphzoo.encoders.GALiT
+    lr: 0.5
+data:
+  class_path: graphzoo.datamodules.NodeDataModule
+  init_args:
+    name: nodes
+    path: club
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        ("--data cora", r"brings its own data \(nodes\), so --data cora would only be a name"),
+        ("--data cora --model galit", r"brings its own data \(nodes\)"),
+        ("--data umls", r"brings its own data \(nodes\)"),
+        (
+            "--model nodeformer",
+            r"brings its own encoder \(graphzoo.encoders.GALiT\), which --model nodeformer",
+        ),
+        ("--data nodes --model nodeformer", "brings its own encoder"),
+        ("--data nodes --model galit", ""),
+        ("--data nodes", ""),
+        ("--model galit", ""),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "test"])
+def test_names_and_a_file_of_settings_say_the_same(tmp_path, names, problem, command):
+    """Else the file's data would be trained on under the other name, and compared with the other's paper."""
+    (tmp_path / "mine.yaml").write_text(FILE)
+    words = [*names.split(), "--config", str(tmp_path / "mine.yaml"), "--data.path=club"]
+    if problem:
+        with pytest.raises(UsageError, match=problem):
+            make_plan(command, words)
+    else:
+        assert make_plan(command, words).arguments[-3:] == tuple(words[-3:])
+
+
+def test_a_file_with_another_path_than_named_data_is_refused(tmp_path):
+    (tmp_path / "mine.yaml").write_text("data:\n  init_args:\n    path: club\n")
+    words = ["--model", "galit", "--config", str(tmp_path / "mine.yaml")]
+    with pytest.raises(UsageError, match=r"its own data \(club\)"):
+        make_plan("fit", [*words, "--data", "cora"])
+    assert make_plan("fit", [*words, "--data", "nodes"]).data == "nodes"
+
+
+@pytest.mark.parametrize("option", ["model.lr", "model.init_args.weight_decay", "model.lr_milestones"])
+def test_what_an_optimizer_replaces_is_not_given_beside_it(option):
+    words = ["--model", "galit", "--data", "cora", "--optimizer", "SGD", f"--{option}=1"]
+    with pytest.raises(
+        UsageError, match=r"takes the place of the task's[\s\S]*Give --(optimizer|lr_scheduler)"
+    ):
+        make_plan("fit", words)
+    assert make_plan("fit", [*words[:-1], "--optimizer.lr=1"]).arguments[-1] == "--optimizer.lr=1"
+
+
 def test_a_recipe_can_be_chosen_or_left_out():
     names = ["--model", "knowformer", "--data", "umls"]
     assert make_plan("fit", names).recipe == "knowformer/umls"

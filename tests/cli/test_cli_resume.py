@@ -98,6 +98,26 @@ def test_a_killed_run_does_not_keep_rows_that_its_checkpoint_does_not_know(fit, 
     assert figures("whole") == figures("killed")
 
 
+@pytest.mark.parametrize("words", [["fit", "{run}"], ["test", "--ckpt_path", "{run}"]])
+def test_a_run_on_files_of_another_folder_says_where_to_start(
+    fit, cli, tiny_kg, tmp_path, monkeypatch, words
+):
+    shutil.copytree(tiny_kg, "mine")
+    run = Path("run").absolute()
+    fit("--run_dir=run", "--data.path=mine", epochs=1)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    words = [word.format(run=run) for word in words]
+    refused = cli(*words)
+    assert (
+        refused.status == 2 and "was trained on mine, which is not here\nStart in the folder" in refused.err
+    )
+    found = cli(
+        *words, f"--data.path={run.parent / 'mine'}", *(["--trainer.max_epochs=2"] * ("fit" in words))
+    )
+    assert found.status == 0, found.err
+
+
 @pytest.mark.fault("a run directory is moved, then resumed", "its best checkpoint stays the best")
 def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""

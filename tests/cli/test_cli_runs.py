@@ -432,6 +432,21 @@ def test_without_mlflow_the_remedy_is_named(cli, tiny_kg, monkeypatch):
     assert refused.status == 2 and "pip install mlflow-skinny" in refused.err
 
 
+def test_a_folder_that_mlflow_cannot_write_to_is_told_at_once(cli, tiny_kg, monkeypatch):
+    """It would try for minutes, and end in its own terms."""
+    monkeypatch.setattr(loggers, "find_spec", lambda name: True)
+    monkeypatch.setattr(loggers, "_can_write", lambda file: False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    refused = cli("fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--logger=mlflow")
+    assert refused.status == 2 and "mlflow.db cannot be written\n" in refused.err
+    assert "MLFLOW_TRACKING_URI=sqlite:///" in refused.err
+
+
+def test_what_can_be_written_to(tmp_path):
+    assert loggers._can_write(tmp_path / "new.db")
+    assert not loggers._can_write(tmp_path / "nowhere" / "new.db")
+
+
 @pytest.mark.parametrize("logger", ["--logger=wandb", "--trainer.logger=WandbLogger"])
 def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch, logger):
     """By our own name, and by Lightning's option."""

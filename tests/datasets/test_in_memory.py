@@ -73,8 +73,13 @@ def test_triples_in_memory_come_without_a_path_or_splits_beside_a_graph_s_own():
         KGDataModule.from_triples(graph, test=named_triples()[:3])
     with pytest.raises(UsageError, match="a dict of triples has valid and test itself"):
         KGDataModule.from_triples({"train": named_triples()}, test=named_triples()[:3])
-    with pytest.raises(UsageError, match="train and may have valid and test, not train, val"):
-        load_graph({"train": named_triples(), "val": named_triples()[:3]}, None)
+    with pytest.raises(UsageError, match="train and may have valid and test, not train, check"):
+        load_graph({"train": named_triples(), "check": named_triples()[:3]}, None)
+    with pytest.raises(UsageError, match="train and may have valid and test, not train, val, dev"):
+        load_graph({"train": named_triples(), "val": named_triples()[:3], "dev": named_triples()[3:6]}, None)
+    for name in ("val", "validation", "dev"):  # as in files
+        parts = {"train": named_triples()[3:], name: named_triples()[:3], "test": named_triples()[5:6]}
+        assert len(KGDataModule.from_triples(parts).knowledge_graph.valid) == 3
     with pytest.raises(UsageError, match="path is for triples in files"):
         KGDataModule.from_triples(graph, path="somewhere")
 
@@ -412,7 +417,7 @@ def test_splits_of_triples_that_are_not_given_are_drawn(given, tmp_path):
     other = given_data(data, "query", split_index=2)
     other.write(tmp_path / "other.npz")
     assert KGDataModule(path=str(tmp_path / "other.npz"), split_index=2).prepare_data() is None
-    for wrong in (data | {"dev": rows}, {"valid": rows}):
+    for wrong in (data | {"more": rows}, {"valid": rows}):
         with pytest.raises(UsageError, match=f"may have valid and test, not {', '.join(wrong)}"):
             KGDataModule(triples=wrong)
 

@@ -208,6 +208,8 @@ def test_features_of_the_pairs_nodes_are_used(kind, sparse):
         encoder(subgraphs)
     with pytest.raises(ValueError, match=r"got \[200, 6\]"):
         encoder(subgraphs, x[:, :6])
+    with pytest.raises(ValueError, match="x has rows of 2 nodes, and a subgraph has node"):
+        encoder(subgraphs, x[:2])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -296,6 +296,10 @@ def test_batches_that_do_not_fit_are_refused():
         encoder(subgraphs)
     with pytest.raises(ValueError, match=r"features \[N, 7\] and got \[40, 6\]"):
         encoder(subgraphs, torch.randn(40, 6))
+    last = int(subgraphs.nodes.max())
+    with pytest.raises(ValueError, match=rf"rows of {last} nodes, and a subgraph has node {last}:"):
+        encoder(subgraphs, torch.randn(last, 7))
+    assert encoder(subgraphs, torch.randn(last + 1, 7)).isfinite().all()
 
 
 @pytest.mark.parametrize("kind", [PENCIL, PairGNN])

@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 import torch
 from helpers.node_graphs import small_parts, write_npz
+from lightning.pytorch import LightningDataModule
 from torch_geometric.data import Data
 
 import graphzoo
-from graphzoo.datamodules import NodeDataModule, base
+from graphzoo.datamodules import KGDataModule, NodeDataModule, base
 from graphzoo.datamodules import nodes as nodes_module
 from graphzoo.datasets import NodeGraph, node_graph_from_data, node_graph_from_files
 from graphzoo.errors import UsageError
@@ -120,6 +121,11 @@ def test_nodes_in_any_container(model, kind):
     assert model.predict(np.int64(3)).equals(model.predict(3)) and len(model.predict(np.array([]))) == 0
     assert model.predict([kind([3])[0], kind([5])[0]]).equals(model.predict([3, 5]))
     assert model.predict(list(torch.tensor([3, 5]))).equals(model.predict([3, 5]))
+    mask = torch.arange(model.graph.num_nodes) % 7 == 3
+    for given in (mask, mask.numpy(), pd.Series(mask.numpy())):  # as PyG has them
+        assert model.predict(given).equals(model.predict(mask.nonzero().squeeze(1)))
+    with pytest.raises(UsageError, match=rf"a mask of nodes is \[{len(mask)}\], got \[3\]"):
+        model.predict(mask[:3])
     for wrong in (2.5, object()):
         with pytest.raises(UsageError, match="nodes are a name, a number, or several of them, got"):
             model.predict(wrong)
@@ -543,3 +549,16 @@ def test_other_graphs_leave_nothing_in_the_cache(trained, tmp_path, monkeypatch)
         x = torch.randn(parts["x"].shape, generator=torch.Generator().manual_seed(seed))
         model.predict([0], data=Data(**{**parts, "x": x}))
     assert not [*tmp_path.glob("cache/**/precomputed/*")]
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [
+        (lambda: NodeDataModule(data=node_graph_from_data(Data(**small_parts()))), "data=datamodule.graph"),
+        (lambda: KGDataModule("umls"), "data=datamodule.knowledge_graph"),
+        (lambda: LightningDataModule(), "Give the graph that it loads"),
+    ],
+)
+def test_of_a_data_module_the_graph_is_given(trained, module, part):
+    with pytest.raises(UsageError, match=f"which makes batches of a graph[\\s\\S]*{part}"):
+        graphzoo.load(trained[0], data=module())

@@ -254,6 +254,8 @@ def test_pairs_that_cannot_be_sampled_around(pairs, message):
     sampler = PairSubgraphSampler(RING, 5, depth=1, num_neighbors=2)
     with pytest.raises(UsageError, match=message):
         sampler(torch.tensor(pairs), seed=0)
+    with pytest.raises(UsageError, match=r"pairs must be a tensor \[B, 2\], int64, got a list"):
+        sampler(pairs, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,18 @@ def test_a_task_of_ones_own_is_tested_and_resumed_from_its_checkpoint(tmp_path):
     assert trainer.global_step == 2
 
 
+def test_weights_before_there_is_an_encoder_are_told_how_to_load():
+    task, (data, _) = two_splits("nodes")
+    quiet_trainer().fit(task, datamodule=data)
+    weights = task.state_dict()
+    fresh = NodeClassification(Averaging)
+    with pytest.raises(UsageError, match=r"Take graphzoo.load\(CHECKPOINT\).task"):
+        fresh.load_state_dict(weights)
+    fresh.build(data.spec)
+    fresh.load_state_dict(weights)
+    assert all(torch.equal(value, weights[name]) for name, value in fresh.state_dict().items())
+
+
 def test_copies_of_a_task_go_without_its_graphs():
     """Lightning's averages of the weights are one."""
     task, (data, _) = two_splits("nodes")

@@ -15,6 +15,7 @@ import pytest
 import torch
 from helpers.own import SMALL_LINKS, SendSignal
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import EarlyStopping
 from torch_geometric.data import Data, HeteroData
 
 import graphzoo
@@ -120,8 +121,8 @@ def test_given_splits_are_kept(folder):
     parts = {"train": TRIPLES[:30], "valid": TRIPLES[30:33], "test": TRIPLES[33:]}
     graph = graphzoo.fit("knowformer", parts, **KNOWFORMER).graph
     assert [len(graph.split(name)) for name in ("train", "valid", "test")] == [30, 3, 3]
-    with pytest.raises(UsageError, match="train and may have valid and test, not train, val"):
-        graphzoo.fit("knowformer", {"train": TRIPLES, "val": []}, **KNOWFORMER)
+    with pytest.raises(UsageError, match="train and may have valid and test, not train, check"):
+        graphzoo.fit("knowformer", {"train": TRIPLES, "check": []}, **KNOWFORMER)
 
 
 def test_labels_of_a_pyg_graph_are_learnt(folder):
@@ -217,6 +218,24 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
             "triples have three columns, head, ",
         ),
         (("galit", labelled_data()), {"trainer.overfit_batches": 1}, "Give --trainer.limit_train_batches 1"),
+        (("galit", labelled_data()), {"trainer.overfit_batches": 2}, "Give --trainer.limit_train_batches 2"),
+        (
+            ("galit", labelled_data()),
+            {"trainer.overfit_batches": 0.5},
+            "Give --trainer.limit_train_batches 0.5",
+        ),
+        (("pencil", labelled_data()), {"trainer.overfit_batches": 2}, "Give --trainer.limit_train_batches 2"),
+        (("galit", labelled_data()), {"callbacks": EarlyStopping("val_acc")}, "Did you mean: val/acc?"),
+        (
+            ("galit", labelled_data()),
+            {"callbacks": EarlyStopping("val/mrr")},
+            "NodeClassification does not log",
+        ),
+        (
+            ("knowformer", {"train": [], "dev": [], "val": []}),
+            {},
+            "may have valid and test, not train, dev, val",
+        ),
     ],
 )
 def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settings, message):

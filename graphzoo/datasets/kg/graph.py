@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.arrays import Content, StoredGraph, to_bytes, to_text
+from graphzoo.datasets.files.cache import OTHER_NAMES
 from graphzoo.errors import UsageError
 
 SPLITS = ("train", "valid", "test")
@@ -22,10 +23,12 @@ def parts_of(tables: Mapping[Any, Any]) -> list[Any]:
     Raises:
         UsageError: without train, or with others.
     """
-    if "train" not in tables or set(tables) - set(SPLITS):
+    meant = {other: split for split, others in OTHER_NAMES.items() for other in others}
+    named = {meant.get(name, name): part for name, part in tables.items()}
+    if "train" not in named or set(named) - set(SPLITS) or len(named) < len(tables):
         held = ", ".join(map(str, tables)) or "nothing"
         raise UsageError(f"a dict of triples has train and may have valid and test, not {held}")
-    return [tables.get(split) for split in SPLITS]
+    return [named.get(split) for split in SPLITS]
 
 
 @dataclass(frozen=True, eq=False)

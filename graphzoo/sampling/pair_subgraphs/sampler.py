@@ -215,6 +215,8 @@ class PairSubgraphSampler:
         return PairSamples(self.graph, self._scratch, nodes, np.concatenate([[0], sizes.cumsum()]))
 
     def _checked(self, pairs: Tensor) -> Tensor:
+        if not isinstance(pairs, Tensor):
+            raise UsageError(f"pairs must be a tensor [B, 2], int64, got a {type(pairs).__name__}")
         if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype != torch.int64:
             advice = "; transpose it" if pairs.dim() == 2 and pairs.shape[0] == 2 else ""
             raise UsageError(
