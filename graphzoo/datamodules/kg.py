@@ -65,7 +65,7 @@ class KGDataModule(GraphDataModule):
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
         micro_batch_size: Most queries that go through the encoder at once while training; None: as many as
-            keep at most 1 GiB for their gradients; on a GPU, a quarter of its free memory.
+            keep at most 1 GiB and a quarter of the free memory for their gradients; on a GPU the latter.
         eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
         max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
             all.

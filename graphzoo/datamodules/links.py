@@ -68,8 +68,8 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
             come with them.
         micro_batch_size: Most training links that go through the encoder at once while training; None: as
-            many as keep at most 1 GiB for their gradients, on a GPU a quarter of its free memory (encoders of
-            nodes: a rank's whole share).
+            many as keep at most 1 GiB and a quarter of the free memory for their gradients, on a GPU the
+            latter (encoders of nodes: a rank's whole share).
         eval_batch_size: Pairs scored at once (distinct source nodes at once for query encoders).
         num_negatives: Negatives per training link.
         structured_negatives: Draw a link's negatives from its own source, (u, v) -> (u, w), instead of from

@@ -189,7 +189,8 @@ def _attended(task: KGCompletion, place: PredictionGraph, query: list[Tensor], k
         own = weights[layer].clone()
         own[query[2]] = -1
         best = own.topk(min(k, len(names) - 1))
-        rows += [(layer + 1, w, names[i]) for w, i in zip(*map(Tensor.tolist, best), strict=True)]
+        # entities outside a neighbourhood have no weight
+        rows += [(layer + 1, w, names[i]) for w, i in zip(*map(Tensor.tolist, best), strict=True) if w > 0]
     return pd.DataFrame(rows, columns=["layer", "weight", "entity"])
 
 

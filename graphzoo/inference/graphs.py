@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,9 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.sources import Paths, from_source
 from graphzoo.ops import RelationalGraph
+
+if TYPE_CHECKING:
+    from graphzoo.tasks import KGCompletion
 
 GraphSource = KnowledgeGraph | Paths | pd.DataFrame | Tensor | Sequence[Sequence[str]] | Mapping[str, Any]
 """A graph, a folder with train.txt (valid, test), one to three files, the name of a data set, or triples,
@@ -118,24 +121,29 @@ def _renumber(graph: KnowledgeGraph, relations: tuple[str, ...] | None) -> Knowl
 
 
 class PredictionGraph:
-    """A knowledge graph with what scoring on a device needs, each made at its first use.
+    """A knowledge graph with what scoring on a task's device needs, each made at its first use.
 
     Its training facts pass messages, those of all splits count as known.
     """
 
-    def __init__(self, graph: KnowledgeGraph, device: torch.device) -> None:
+    def __init__(self, graph: KnowledgeGraph, task: KGCompletion) -> None:
         self.knowledge_graph = graph
-        self.device = device
+        self._task = task
+        self._messages: RelationalGraph | None = None
         self.entities = Vocabulary("entity", graph.entities, graph.entity_labels)
         self.relations = Vocabulary("relation", graph.relations, graph.relation_labels)
 
-    @cached_property
+    @property
     def messages(self) -> RelationalGraph:
-        """Facts forwards, then inverted, as in training."""
-        graph = self.knowledge_graph
-        with torch.inference_mode(False):  # kept, and explanations need gradients
-            messages = RelationalGraph.from_triples(graph.train, graph.num_entities, graph.num_relations)
-            return messages.to(self.device)
+        """Facts forwards, then inverted, as in training; where the task is now."""
+        graph, messages, device = self.knowledge_graph, self._messages, self._task.device
+        if messages is None or messages.edge_index.device != device:
+            with torch.inference_mode(False):  # kept, and explanations need gradients
+                if messages is None:
+                    sizes = graph.num_entities, graph.num_relations
+                    messages = RelationalGraph.from_triples(graph.train, *sizes)
+                self._messages = messages = messages.to(device)
+        return messages
 
     @cached_property
     def answers(self) -> Any:

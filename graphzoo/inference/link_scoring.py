@@ -17,13 +17,13 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.names import NodeNames
-from graphzoo.inference.of_weights import OfWeights
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.layers.noise import in_evaluation
+from graphzoo.layers.of_weights import OfWeights
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
-from graphzoo.tasks.scores import NEAR_QUERIES
+from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws
 from graphzoo.types import PairBatch
 
 # The split whose message graph and settings are those of `graphzoo test`.
@@ -203,8 +203,12 @@ class LinkPlace:
             if sampler is not None:
                 scores, far = self._task.score_near(sampler, head)
                 return index, scores[place, node], far[place, node].cpu()
-            states = encoder(graph, head, torch.zeros_like(head))
-            logits = self._task.decode(states[node, place][:, None]).squeeze(0)
+
+            def score(seed: int) -> Tensor:
+                states = encoder(graph, head, torch.zeros_like(head), noise_seed=seed)
+                return self._task.decode(states[node, place][:, None]).squeeze(0)
+
+            logits = mean_of_draws(score, self._task.num_draws)
             return index, logits, torch.zeros(index.numel(), dtype=torch.bool)
 
         if sampler is None:

@@ -49,7 +49,7 @@ class KGModel(TrainedModel):
                 f"the graph has {graph.num_relations} relations, the model was built for {known}"
             )
         self.task = task.eval()
-        self._default = PredictionGraph(graph, task.device)
+        self._default = PredictionGraph(graph, task)
         self._own_relations = None if free else graph.relations
 
     @classmethod
@@ -285,14 +285,14 @@ class KGModel(TrainedModel):
         if isinstance(graph, KnowledgeGraph):  # frozen: the same is not even renumbered again
 
             def make() -> tuple[KnowledgeGraph, PredictionGraph]:
-                return graph, PredictionGraph(load_graph(graph, self._own_relations), self.task.device)
+                return graph, PredictionGraph(load_graph(graph, self._own_relations), self.task)
 
             # kept with what was given, whose id is another's no sooner
             _, kept = self._kept(id(graph), make)
             return kept
         facts = load_graph(graph, self._own_relations)  # again: a list or a file may hold others by now
         key = (facts.fingerprint, facts.entity_labels, facts.relation_labels)
-        return self._kept(key, lambda: PredictionGraph(facts, self.task.device))
+        return self._kept(key, lambda: PredictionGraph(facts, self.task))
 
     def _encode(self, place: PredictionGraph, head: Any, relation: Any, tail: Any) -> Queries:
         """Names to directed queries; a single value stands for every query."""

@@ -106,7 +106,8 @@ def judge_facts(
     distinct, row = torch.unique(head * num_relations + relation, return_inverse=True)
     queries = Queries(distinct // num_relations, distinct % num_relations)
     order = torch.argsort(row, stable=True)
-    kinds = {"score": None, "probability": None, "rank": torch.float64, "known": torch.bool}
+    real = torch.float32
+    kinds = {"score": real, "probability": real, "rank": torch.float64, "known": torch.bool}
     columns = {name: torch.empty(tail.numel(), dtype=kind) for name, kind in kinds.items()}
     done, first = 0, 0
     for batch in batches_of(queries, place.knowledge_graph.num_entities, batch_size):

@@ -164,6 +164,10 @@ class TrainedModel:
 
         return export_run(self.checkpoint, folder, to=to, licence=licence, weights=self.task.state_dict())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy keeps nothing of another graph: its key may be the place of the original's."""
+        return {**vars(self), "_last": (None, None)}
+
     def _kept(self, key: Any, make: Callable[[], T]) -> T:
         """What was made of a graph, kept until another one is asked about.
 

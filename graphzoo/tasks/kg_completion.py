@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range, check_whole
+from graphzoo.layers.of_weights import OfWeights
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
@@ -51,8 +52,8 @@ class KGCompletion(QueryScoring):
         reverse_weight: Weight of the reverse query in evaluation and prediction: an answer t of
             (h, r, ?) is also scored by h as the answer of (t, r^-1, ?), see `ReversedQueries`. Ours, not the
             paper's; for small graphs, since every entity is asked for every relation.
-        num_draws: Draws of the encoder's noise whose scores are averaged while evaluating and predicting;
-            explanations take the first.
+        num_draws: Draws of the encoder's noise whose scores are averaged while evaluating, predicting and
+            explaining.
         max_score_bytes: Bound on the states alive while scoring; larger batches are scored in parts. Also on
             the scores that `reverse_weight` keeps.
         seed: Seed of noise, dropout and negatives.
@@ -100,6 +101,7 @@ class KGCompletion(QueryScoring):
         self.test_table: list[dict[str, Any]] = []
         self._relations: list[str] = []  # of the data that it was built for
         self._removers: dict[int, FactRemover] = {}
+        self._weights: OfWeights[object] = OfWeights()  # something else for other weights
         self._reversed = ReversedQueries(reverse_weight, is_binary=loss == "bce", max_bytes=max_score_bytes)
 
     @property
@@ -471,7 +473,11 @@ class KGCompletion(QueryScoring):
         if self.reverse_weight:
             self._refuse_reversed_near(graph)
         ask = partial(self._score_in_parts, graph, protocol=protocol)
-        return self._reversed.join(ask(head, relation), graph, head, relation, ask)
+        scores = ask(head, relation)
+        if not self.reverse_weight:
+            return scores
+        made_by = self._weights.get(self, object), self.num_draws, protocol
+        return self._reversed.join(scores, graph, head, relation, ask, made_by)
 
     # Checkpoints
 

@@ -168,10 +168,16 @@ class QueryScoring(Task):
         def score(states: Tensor) -> Tensor:
             return self.decode(states)[0, node[0]]
 
-        seed = self._noise_seed(EVALUATION_STEP)
-        value, gradient = self.query_encoder.edge_gradients(
-            near, head, relation, score, edge_mask=mask, noise_seed=seed
+        values, gradients = zip(
+            *(
+                self.query_encoder.edge_gradients(
+                    near, head, relation, score, edge_mask=mask, noise_seed=seed
+                )
+                for seed in range(self.num_draws)
+            ),
+            strict=True,
         )
+        value, gradient = torch.stack(values).mean(0), torch.stack(gradients).mean(0)
         if isinstance(near, QueryGraph):
             assert near.edge is not None
             gradient = gradient.new_zeros(graph.num_edges).index_put_((near.edge,), gradient)
@@ -183,8 +189,12 @@ class QueryScoring(Task):
         The fact itself is hidden, as in `edge_gradients`; entities outside a neighbourhood get nothing.
         """
         near, head, place, mask = self._around(graph, head, relation, node)
-        seed = self._noise_seed(EVALUATION_STEP)
-        weights = self.query_encoder.attention(near, head, relation, place, edge_mask=mask, noise_seed=seed)
+        weights = mean_of_draws(
+            lambda seed: self.query_encoder.attention(
+                near, head, relation, place, edge_mask=mask, noise_seed=seed
+            ),
+            self.num_draws,
+        )
         if isinstance(near, QueryGraph):
             whole = weights.new_zeros(weights.shape[0], graph.num_nodes, 1)
             weights = whole.index_copy_(1, near.nodes[0], weights)

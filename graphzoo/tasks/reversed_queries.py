@@ -22,7 +22,7 @@ class ReversedQueries:
     With p the probability of t as the answer of (h, r, ?) and q that of h as the answer of
     :math:`(t, r^{-1}, ?)`, the joint score is that of their weighted geometric mean,
     :math:`\log\bar p = (\log p + w \log q) / (1 + w)`. The reversals of a relation are a question from every
-    entity. They are asked once per relation and kept until `clear`: whoever changes the weights calls it.
+    entity. They are asked once per relation and kept until `clear`, or until `join` is told of other facts.
 
     Args:
         weight: w, at least 0.
@@ -47,7 +47,8 @@ class ReversedQueries:
 
     def clear(self) -> None:
         """Forget all scores."""
-        self._kept: tuple[RelationalGraph | None, dict[int, Tensor]] = (None, {})  # of a graph, by relation
+        # of a graph and what else they depend on, by relation
+        self._kept: tuple[RelationalGraph | None, object, dict[int, Tensor]] = (None, None, {})
 
     def check(self, num_nodes: int, num_relations: int) -> None:
         """Refuse a graph of N nodes whose reversals, inverse relations included, exceed `max_bytes`."""
@@ -66,6 +67,7 @@ class ReversedQueries:
         head: Tensor,
         relation: Tensor,
         ask: Callable[[Tensor, Tensor], Tensor],
+        made_by: object = None,
     ) -> Tensor:
         """Joint scores [B, N], float32; `scores` themselves with weight 0.
 
@@ -75,12 +77,13 @@ class ReversedQueries:
             head: [B], int64.
             relation: [B], int64, in 0..2R-1.
             ask: Heads [Q] and relations [Q] -> scores [Q, N].
+            made_by: What scores depend on beside the graph: those that are kept of another are asked anew.
         """
         if not self.weight:
             return scores
-        of, kept = self._kept  # read once: another thread may ask about another graph meanwhile
-        if of is not graph:
-            self._kept = _, kept = graph, {}
+        of, maker, kept = self._kept  # read once: another thread may ask about another graph meanwhile
+        if of is not graph or maker != made_by:
+            self._kept = *_, kept = graph, made_by, {}
         relations = torch.unique(relation).tolist()
         self.check(graph.num_nodes, len({*kept, *relations}))
         reverse = torch.empty(scores.shape, dtype=torch.float64, device=scores.device)

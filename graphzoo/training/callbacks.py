@@ -56,6 +56,8 @@ class Began(Callback):
             abort_group()  # before the trainer moves the weights, which would wait for the others' kernels
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
             launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
+            # Lightning, which looks after them every few seconds, would kill this one before it says why
+            launcher.procs.clear()
 
 
 class Monitor(Callback):

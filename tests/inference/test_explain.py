@@ -375,3 +375,23 @@ def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
     assert set(pd.read_csv(tmp_path / "h.csv")["direction"]) == {"head"}
     assert predict_main([*common, "--score", str(facts), "--explain", "0"]) == 2
     assert "takes a whole number of at least 1" in capsys.readouterr().err
+
+
+def test_an_explanation_is_of_the_score_that_is_shown(umls):
+    """Averaged over as many draws of the noise, too."""
+    task = umls.task
+    before = task.num_draws
+    try:
+        scores = []
+        for task.num_draws in (1, 4):
+            fact = ("steroid", "interacts_with", "virus")
+            found = umls.explain(*fact, k=3)
+            assert not found.known
+            scores.append(found.score)
+            weight = task.reverse_weight
+            task.reverse_weight = 0.0  # which explanations leave out
+            assert found.score == pytest.approx(float(umls.score([fact])[0]), abs=1e-4)
+            task.reverse_weight = weight
+        assert scores[0] != pytest.approx(scores[1], abs=1e-6)
+    finally:
+        task.num_draws = before

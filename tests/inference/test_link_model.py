@@ -22,7 +22,7 @@ from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference import link_scoring, trained
 from graphzoo.inference import sources as sources_module
-from graphzoo.inference.of_weights import OfWeights
+from graphzoo.layers.of_weights import OfWeights
 from graphzoo.metrics import link_figures
 from graphzoo.tasks import LinkPrediction
 
@@ -771,3 +771,17 @@ def test_a_graph_in_memory_is_predicted_on_as_its_file_is(load, tmp_path, form):
     model = load("knowformer")
     scores = model.score([(0, 5), (3, 9)], data=tmp_path / "links.csv")
     pd.testing.assert_frame_equal(model.score([(0, 5), (3, 9)], data=given), scores, atol=1e-6, rtol=0)
+
+
+def test_predictions_are_averaged_over_the_draws_of_the_evaluation(link_runs, monkeypatch):
+    run = link_runs["knowformer"]
+    model, found = graphzoo.load(run.path), {}
+    for task in (run.task, model.task):
+        monkeypatch.setattr(task.encoder, "noise_std", 40.0)
+    for draws in (1, 3):
+        for task in (run.task, model.task):
+            monkeypatch.setattr(task, "num_draws", draws)
+        pairs, expected = judged(run)
+        found[draws] = torch.from_numpy(model.score(pairs.numpy())["score"].to_numpy()).double()
+        torch.testing.assert_close(found[draws], expected, atol=1e-5, rtol=1e-4)
+    assert (found[1] - found[3]).abs().max() > 1e-3, "noise matters"

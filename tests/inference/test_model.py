@@ -1,5 +1,9 @@
 """Answers by name against the task's own scores and against the test table."""
 
+import copy
+import pickle
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +13,7 @@ import graphzoo
 from graphzoo.datasets import from_triples
 from graphzoo.errors import UsageError
 from graphzoo.inference import KGModel, scoring, trained
+from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.metrics import summarize_ranks
 
 COLUMNS = ["head", "relation", "tail", "direction", "rank", "score", "probability", "known"]
@@ -320,3 +325,31 @@ def test_a_graph_of_other_relations_is_refused(umls):
 
 def test_the_model_says_what_it_is(umls):
     assert repr(umls).startswith("KGModel(KnowFormer, KnowledgeGraph('umls', 135 entities, 46 relations")
+
+
+def test_a_copy_keeps_nothing_of_another_graph(umls):
+    """What it is kept by is where the original's lies: for the copy, another graph may come to lie there."""
+    other = from_triples([("a", "affects", "b"), ("b", "affects", "c")])
+    umls.predict(head="a", relation="affects", graph=other, k=1)
+    assert umls._last[0] == id(other)
+    assert copy.deepcopy(umls)._last == pickle.loads(pickle.dumps(umls))._last == (None, None)
+
+
+def test_scores_are_single_precision_whatever_torch_usually_takes(umls):
+    fact = ("steroid", "interacts_with", "virus")
+    expected = umls.score([fact])
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = umls.score([fact])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.dtype == np.float32 and np.array_equal(found, expected)
+
+
+def test_facts_are_where_the_task_is():
+    """ "meta" stands for a GPU that the task is moved to after it was loaded."""
+    task = SimpleNamespace(device=torch.device("cpu"))
+    place = PredictionGraph(from_triples([("a", "r", "b")]), task)
+    assert place.messages is place.messages and place.messages.edge_index.device.type == "cpu"
+    task.device = torch.device("meta")
+    assert place.messages.edge_index.device.type == "meta"

@@ -140,6 +140,8 @@ def test_a_scored_fact_has_a_logit_wherever_it_lies(near_model, loss):
         )
         if not facts["known"][name]:  # a known fact is hidden when it is explained
             assert model.explain(*asked, name).score == pytest.approx(facts["score"][name], abs=1e-4)
+    attended = model.explain(*asked, near[0], k=50).attended
+    assert set(attended["entity"]) <= set(near) and (attended["weight"] > 0).all()
     inside, outside = facts["score"][near].to_numpy(float), facts["score"][far[40]]
     if loss == "bce":
         assert facts["probability"][far[40]] == pytest.approx(1 / (1 + np.exp(-outside)), rel=1e-4)

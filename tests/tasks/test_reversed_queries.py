@@ -205,3 +205,29 @@ def test_two_threads_may_ask_about_two_graphs():
     expected = alone.join(torch.zeros(1, 6), other, zero, zero, ask)
     queries.join(torch.zeros(1, 4), one, zero, zero, ask)
     assert torch.equal(queries.join(torch.zeros(1, 6), other, zero, zero, ask), expected)
+
+
+@pytest.mark.parametrize("change", ["in place", "load_state_dict", "num_draws"])
+def test_a_model_whose_weights_change_asks_anew(data, change):
+    """By whoever: a loop of one's own, `load_state_dict`, a setting."""
+    model = KGModel(
+        built(data, encoder={"hidden_channels": 8, "num_layers": 1, "noise_std": 4.0}), data.knowledge_graph
+    )
+    head, relation = torch.arange(4), torch.zeros(4, dtype=torch.int64)
+    graph = model._default.messages
+    before = model.task.score_queries(graph, head, relation)
+    assert torch.equal(model.task.score_queries(graph, head, relation), before)
+    if change == "num_draws":
+        model.task.num_draws = 4
+    else:
+        weights = {name: value * 1.5 for name, value in model.task.state_dict().items()}
+        if change == "in place":
+            with torch.no_grad():
+                for name, value in model.task.named_parameters():
+                    value.copy_(weights[name])
+        else:
+            model.task.load_state_dict(weights)
+    found = model.task.score_queries(graph, head, relation)
+    model.task._reversed.clear()
+    assert torch.equal(found, model.task.score_queries(graph, head, relation))
+    assert not torch.allclose(found, before)

@@ -49,7 +49,7 @@ def test_an_abort_that_fails_does_not_hide_the_failure(group):
 
 class Launcher(_SubprocessScriptLauncher):
     def __init__(self, done):
-        self.done = done
+        self.done, self.procs = done, [object()]
 
     def kill(self, signum):
         self.done.append(signum)
@@ -74,3 +74,5 @@ def test_a_failure_aborts_the_group_first(group, error, expected):
     trainer = SimpleNamespace(training=False, strategy=SimpleNamespace(launcher=Launcher(done)))
     Began(SimpleNamespace()).on_exception(trainer, None, error)
     assert done == expected
+    # Lightning would see that a process was killed, and kill this one before it has said why
+    assert bool(trainer.strategy.launcher.procs) == (signal.SIGKILL not in expected)
