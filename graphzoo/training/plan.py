@@ -20,7 +20,7 @@ from graphzoo.catalog.tasks import TASKS, TaskInfo, check_task, model_names
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.errors import UsageError, check_choice, normalise, suggestion
 from graphzoo.runs.checkpoints import locate
-from graphzoo.runs.directory import is_child, several_processes
+from graphzoo.runs.directory import GIVEN_DATA, is_child, several_processes
 from graphzoo.runs.lock import RunLock
 from graphzoo.training.options import (
     FLAGS,
@@ -221,14 +221,13 @@ def _lean_on_run(plan: Plan, run: Path) -> Plan:
     """The configuration of the run whose checkpoint was given."""
     config = run / "config.yaml"
     names = _names_in(read_header(config))
-    if not plan.names("data.path"):
-        _check_place(run, config)
-    plan = plan.taking(f"the configuration of {run}", "--config", str(config), run_config=config, **names)
+    words = ["--config", str(config), *([] if plan.names("data.path") else _moved_data(run, config))]
+    plan = plan.taking(f"the configuration of {run}", *words, run_config=config, **names)
     return plan.taking("no test as so far") if plan.resume and not plan.tests else plan
 
 
-def _check_place(run: Path, config: Path) -> None:
-    """Say that a run read files of the folder that it was started in, where they are not in this one."""
+def _moved_data(run: Path, config: Path) -> list[str]:
+    """What names a run's copy of data in memory that was moved with it; other files have to be found again."""
     from graphzoo.catalog.settings import read_settings
 
     settings: Any = read_settings(config)
@@ -236,8 +235,11 @@ def _check_place(run: Path, config: Path) -> None:
         settings = settings.get(key) if isinstance(settings, dict) else None
     for part in settings if isinstance(settings, list) else [settings]:
         if isinstance(part, str) and not part.startswith("[") and not Path(part).expanduser().exists():
+            if Path(part).name == GIVEN_DATA and (run / GIVEN_DATA).is_file():
+                return [f"--data.init_args.path={run / GIVEN_DATA}"]
             remedy = "Start in the folder that it was made in, or say where the data are: --data.path PATH"
             raise UsageError(f"{run} was trained on {part}, which is not here\n{remedy}")
+    return []
 
 
 def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | None) -> None:

@@ -125,6 +125,19 @@ def test_given_splits_are_kept(folder):
         graphzoo.fit("knowformer", {"train": TRIPLES, "check": []}, **KNOWFORMER)
 
 
+def test_a_run_of_data_in_memory_is_moved_with_its_copy(folder, cli):
+    graphzoo.fit("galit", labelled_data(), run_dir="run", **QUICK)
+    os.rename("run", "moved")
+    assert cli("test", "--ckpt_path", "moved", "--run_dir=again").status == 0
+    again, before = (json.loads((folder / run / "results.json").read_text()) for run in ("again", "moved"))
+    assert again["metrics"] == before["metrics"]
+    assert cli("fit", "moved", "--trainer.max_epochs=4").status == 0
+    assert len(graphzoo.load("moved").predict()) == 60
+    os.remove("moved/data.npz")
+    refused = cli("test", "--ckpt_path", "moved")
+    assert refused.status == 2 and "data.npz, which is not here" in refused.err
+
+
 def test_labels_of_a_pyg_graph_are_learnt(folder):
     data = labelled_data()
     model = graphzoo.fit("galit", data, **QUICK)
