@@ -71,14 +71,14 @@ def top_answers(
     outside of a neighbourhood have logits, too.
     """
     logits = _logits(task, place, batch)  # [B, N]
-    if is_chosen:
-        logits = _with_far(task, place, batch, allowed, logits)
-    probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
     known = torch.zeros_like(logits, dtype=torch.bool)
     if filter_known != "keep":
         row, entity = place.answers.lookup(batch.entity, batch.relation)
         known[row.to(known.device), entity.to(known.device)] = True
     shown = allowed & ~known if filter_known == "drop" else allowed.expand_as(known)
+    if is_chosen:
+        logits = _with_far(task, place, batch, (allowed, shown), logits)
+    probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
     # A stable sort, since top-k leaves the order of equal scores open.
     order = logits.masked_fill(~shown, -torch.inf).sort(dim=1, descending=True, stable=True).indices[:, :k]
     kept = shown.gather(1, order)
@@ -153,20 +153,23 @@ def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tenso
 
 
 def _with_far(
-    task: KGCompletion, place: PredictionGraph, batch: Queries, allowed: Tensor, logits: Tensor
+    task: KGCompletion, place: PredictionGraph, batch: Queries, groups: tuple[Tensor, ...], logits: Tensor
 ) -> Tensor:
-    """Scores [B, N] in which the nearest of the allowed entities outside have logits, at most `most_far`.
+    """Scores [B, N] in which the nearest outside of each group of entities have logits, at most `most_far`.
 
-    The others outside come behind all that have logits.
+    The others outside come behind all that have logits. Groups are [N] or [B, N], bool.
     """
     head, relation = (ids.to(task.device) for ids in batch)
     far = task.outside(place.messages, head, relation)
     if far is None:
         return logits
-    asked = far & allowed
-    if asked.shape[1] > task.most_far:
-        order = logits.masked_fill(~asked, -torch.inf).topk(task.most_far, dim=1).indices
-        asked &= torch.zeros_like(asked).scatter_(1, order, True)
+    asked = torch.zeros_like(far)
+    for group in groups:
+        nearest = far & group
+        if nearest.shape[1] > task.most_far:
+            order = logits.masked_fill(~nearest, -torch.inf).topk(task.most_far, dim=1).indices
+            nearest &= torch.zeros_like(nearest).scatter_(1, order, True)
+        asked |= nearest
     row, tail = asked.nonzero(as_tuple=True)
     with in_evaluation(task):
         found = task.score_far(place.messages, head[row], relation[row], tail)

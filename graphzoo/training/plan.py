@@ -227,7 +227,7 @@ def _lean_on_run(plan: Plan, run: Path) -> Plan:
 
 
 def _moved_data(run: Path, config: Path) -> list[str]:
-    """What names a run's copy of data in memory that was moved with it; other files have to be found again."""
+    """What names a run's copy of data in memory, if it was moved with it; other files have to be here."""
     from graphzoo.catalog.settings import read_settings
 
     settings: Any = read_settings(config)

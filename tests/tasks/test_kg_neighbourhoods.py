@@ -1,6 +1,7 @@
 """KGCompletion in query neighbourhoods: what is trained, how it is evaluated, what a checkpoint keeps."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import lightning as L
 import numpy as np
@@ -168,6 +169,21 @@ def test_far_candidates_have_logits_up_to_as_many_as_are_near(near_model):
             assert score == pytest.approx(by_name[name], abs=1e-5)
     everyone = model.predict(*asked, k=6)
     assert model.predict(*asked, k=6, candidates=near)["tail"].tolist() == everyone["tail"].tolist()
+
+
+def test_known_facts_that_are_dropped_take_no_logit_from_others(near_model, monkeypatch):
+    model, graph, query = near_model("ce")
+    _, far = near_and_far(model, graph, query)
+    asked = graph.entities[query[0]], graph.relations[query[1]]
+    marked = model.predict(*asked, k=len(far), candidates=far)
+    first = marked["tail"][:4].tolist()
+    numbers = torch.tensor([graph.entities.index(name) for name in first])
+    known = SimpleNamespace(lookup=lambda *_: (torch.zeros(4, dtype=torch.int64), numbers))
+    monkeypatch.setitem(vars(model._default), "answers", known)
+    answers = model.predict(*asked, k=len(far), candidates=far, filter_known="drop")
+    assert not set(first) & set(answers["tail"]) and len(answers) == len(far) - 4
+    logits = model.score([(*asked, name) for name in answers["tail"][:6]])
+    assert answers["score"][:6].tolist() == pytest.approx(logits.tolist(), abs=1e-5)
 
 
 def test_who_has_no_logit_has_no_probability_whatever_the_scale(near_model, monkeypatch):
