@@ -159,7 +159,10 @@ class MixtureDataModule(GraphDataModule):
             eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
         )  # fmt: skip
         chosen = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
-        different = {part if Path(part).is_dir() else find_source(part).name for part in filter(None, chosen)}
+        different = {
+            Path(part).resolve() if Path(part).is_dir() else find_source(part).name
+            for part in filter(None, chosen)
+        }
         if len(different) < max(2, len(chosen)):
             raise UsageError(
                 f"a mixture needs at least two different data sets, got {', '.join(chosen) or 'none'}\n"

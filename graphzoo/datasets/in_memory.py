@@ -177,11 +177,17 @@ def _tables(data: Any, encoder: str, split_index: int | None) -> GivenData:
 
 
 def refuse_data_module(data: Any) -> None:
-    """Say what of a DataModule is meant, where a graph is wanted."""
-    part = next((name for name in ("knowledge_graph", "graph") if hasattr(type(data), name)), "")
-    if hasattr(type(data), "train_dataloader"):
-        what = f"data={part and f'datamodule.{part}'}" if part else "the graph that it loads"
-        raise UsageError(f"data is a {type(data).__name__}, which makes batches of a graph\nGive {what}")
+    """Say what of a DataModule is meant, where a graph is wanted.
+
+    Raises:
+        UsageError: for a DataModule.
+    """
+    kind = type(data)
+    if not hasattr(kind, "train_dataloader") or hasattr(kind, "training_step"):
+        return
+    parts = [name for name in ("knowledge_graph", "graph") if isinstance(getattr(kind, name, None), property)]
+    what = f"data=datamodule.{parts[0]}" if parts else "one graph of it"
+    raise UsageError(f"data is a {kind.__name__}, which makes batches of a graph\nGive {what}")
 
 
 def _triples(split_index: int | None, *parts: Any) -> GivenData:

@@ -129,21 +129,19 @@ class PredictionGraph:
     def __init__(self, graph: KnowledgeGraph, task: KGCompletion) -> None:
         self.knowledge_graph = graph
         self._task = task
-        self._messages: RelationalGraph | None = None
+        self._messages: tuple[torch.device, RelationalGraph] | None = None
         self.entities = Vocabulary("entity", graph.entities, graph.entity_labels)
         self.relations = Vocabulary("relation", graph.relations, graph.relation_labels)
 
     @property
     def messages(self) -> RelationalGraph:
         """Facts forwards, then inverted, as in training; where the task is now."""
-        graph, messages, device = self.knowledge_graph, self._messages, self._task.device
-        if messages is None or messages.edge_index.device != device:
+        graph, made, device = self.knowledge_graph, self._messages, self._task.device
+        if made is None or made[0] != device:
             with torch.inference_mode(False):  # kept, and explanations need gradients
-                if messages is None:
-                    sizes = graph.num_entities, graph.num_relations
-                    messages = RelationalGraph.from_triples(graph.train, *sizes)
-                self._messages = messages = messages.to(device)
-        return messages
+                messages = RelationalGraph.from_triples(graph.train, graph.num_entities, graph.num_relations)
+                self._messages = made = device, messages.to(device)
+        return made[1]
 
     @cached_property
     def answers(self) -> Any:

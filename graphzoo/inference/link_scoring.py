@@ -19,7 +19,7 @@ from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.layers.noise import in_evaluation
-from graphzoo.layers.of_weights import OfWeights
+from graphzoo.ops.of_weights import OfWeights
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph

@@ -130,9 +130,10 @@ class NodeNames:
         return f"node {name!r}: the nodes are the numbers 0..{self.num_nodes - 1}"
 
     def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
-        """Numbers of one node or several, or of a mask [N], bool: [n], int64.
+        """Numbers of one node or several, or of a mask [N], an array or tensor of dtype bool: [n], int64.
 
-        Raises a `UsageError` with the nearest for unknown ones.
+        Raises:
+            UsageError: for unknown ones, with the nearest, and for a mask of other nodes.
         """
         numbers = []
         if str(getattr(nodes, "dtype", "")).rpartition(".")[2] == "bool":  # a mask, as in PyG

@@ -19,7 +19,7 @@ from graphzoo.inference.names import NodeNames
 from graphzoo.inference.sources import NodeGraphSource, load_node_source, refuse_others, stored_node_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.layers.noise import in_evaluation
-from graphzoo.layers.of_weights import OfWeights
+from graphzoo.ops.of_weights import OfWeights
 from graphzoo.system.memory import explain_out_of_memory
 from graphzoo.tasks import NodeClassification
 from graphzoo.tasks.prepared_graph import PreparedGraph

@@ -13,9 +13,9 @@ from graphzoo.ops.relational_spmm.graph import check_edges
 
 # What these draws are for, so that they share no random numbers with others of the same seed.
 _PURPOSE = 0x6E65677061697273
-_WITHIN = 0x77697468696E
-# The most numbers that a random fraction of 53 bits draws evenly, and the size of a block of more.
-_EXACT, _BLOCK = 2**48, 2**32
+# The most numbers that a random fraction of 53 bits draws evenly.
+_EXACT = 2**48
+_POSITIVE = 2**63 - 1
 
 
 class NegativePairs:
@@ -97,11 +97,9 @@ class NegativePairs:
 
     def _place(self, count: Tensor, *name: Any) -> Tensor:
         """A number below each `count`, int64, that `name` names."""
-        fraction = uniform_from_hash(hash_integers(*name))
-        place = (fraction * count).long()
+        bits = hash_integers(*name)
+        place = (uniform_from_hash(bits) * count).long()
         if self.num_free <= _EXACT:
             return place
-        # A fraction has 53 bits: it draws a block of numbers, and another one a number of the block.
-        block = (fraction * ((count + _BLOCK - 1) // _BLOCK)).long()
-        within = (uniform_from_hash(hash_integers(*name, _WITHIN)) * _BLOCK).long()
-        return torch.where(count > _EXACT, block * _BLOCK + within, place)
+        # A fraction has 53 bits, too few for more numbers; the remainder of 63 is uneven by one part in 2^15.
+        return torch.where(count > _EXACT, (bits & _POSITIVE) % count, place)

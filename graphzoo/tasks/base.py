@@ -685,7 +685,7 @@ class Task(LightningModule):
         known = cache.get(name)
         if known is None or known[0] is not value or known[1] != self.device:
             # one graph may serve several splits
-            same = (each for each in cache.values() if each[0] is value and each[1] == self.device)
+            same = (each for each in list(cache.values()) if each[0] is value and each[1] == self.device)
             with torch.inference_mode(False):  # for training too, though a validation may come first
                 known = next(same, None) or (value, self.device, value.to(self.device))
             cache[name] = known

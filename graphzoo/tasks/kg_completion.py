@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from graphzoo.decoders import EntityDecoder
 from graphzoo.encoders.base import Encoder, QueryEncoder
 from graphzoo.errors import NonFiniteError, UsageError, check_choice, check_range, check_whole
-from graphzoo.layers.of_weights import OfWeights
 from graphzoo.metrics import RankingMetric, rank_targets, summarize_ranks, tie_share
 from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
+from graphzoo.ops.of_weights import OfWeights
 from graphzoo.sampling import FactRemover, hash_numbers, sample_negatives
 from graphzoo.tasks.base import FEW_QUERIES
 from graphzoo.tasks.query_scoring import EVALUATION_STEP, QueryScoring
@@ -269,7 +269,7 @@ class KGCompletion(QueryScoring):
         return F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)
 
     def _seed_of_negatives(self, source: int) -> int:
-        """Facts of a mixture have the numbers of other graphs' facts, and come up several times an epoch."""
+        """Facts of a mixture share their numbers with those of other graphs, and come up in several steps."""
         if len(self._datamodule().sources("train")) == 1:
             return self.seed
         return hash_numbers(self.seed, source, self.trainer.global_step)
@@ -476,7 +476,7 @@ class KGCompletion(QueryScoring):
         scores = ask(head, relation)
         if not self.reverse_weight:
             return scores
-        made_by = self._weights.get(self, object), self.num_draws, protocol
+        made_by = self._weights.get(self, object), self.num_draws
         return self._reversed.join(scores, graph, head, relation, ask, made_by)
 
     # Checkpoints

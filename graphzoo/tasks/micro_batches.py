@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROBED = 8
-_NEVER = 2**62  # of what Lightning counts until it validates
 """Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
+_NEVER = 2**62  # of what Lightning counts until it validates
 # For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU
 # never more, however much is free: dropout, which a micro-batch of pairs draws for itself, would be another.
 _BUDGET = 2**30

@@ -22,7 +22,8 @@ class ReversedQueries:
     With p the probability of t as the answer of (h, r, ?) and q that of h as the answer of
     :math:`(t, r^{-1}, ?)`, the joint score is that of their weighted geometric mean,
     :math:`\log\bar p = (\log p + w \log q) / (1 + w)`. The reversals of a relation are a question from every
-    entity. They are asked once per relation and kept until `clear`, or until `join` is told of other facts.
+    entity. They are asked once per relation and kept until `clear`, or until `join` gets another
+    graph or `made_by`.
 
     Args:
         weight: w, at least 0.

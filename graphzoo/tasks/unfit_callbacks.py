@@ -54,7 +54,7 @@ def refuse_callbacks_of_weights(trainer: Any) -> None:
 
 
 def refuse_scheduled_steps(trainer: Any, reason: str) -> None:
-    """Refuse a `GradientAccumulationScheduler` where graphzoo, or the user by a number, says what a step is.
+    """Refuse a `GradientAccumulationScheduler` where the data already say how many parts make a step.
 
     Raises:
         UsageError: with the reason.

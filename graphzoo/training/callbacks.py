@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,13 +20,16 @@ from graphzoo.callbacks.progress import NotebookBar, in_notebook
 from graphzoo.callbacks.summary import RunSummary
 from graphzoo.catalog.classes import class_path
 from graphzoo.catalog.tasks import TASKS
-from graphzoo.errors import UsageError, nearest
+from graphzoo.errors import UsageError, normalise
 from graphzoo.runs.published import published_values
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group, lost_a_process
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 from graphzoo.training.plan import RunState
+
+# What users call metrics that are logged under other names.
+_MEANT = {"accuracy": "acc", "auc": "auroc", "rocauc": "auroc"}
 
 
 class Began(Callback):
@@ -80,18 +82,22 @@ class Monitor(Callback):
 
 
 def _refuse_unknown_metric(callback: Callback, task: LightningModule) -> None:
-    """Say before the first epoch, not behind it, that a callback watches what validation does not log."""
-    watched = getattr(callback, "monitor", None)
+    """Say before the first epoch, not behind it, that a callback misspells a metric, or means another task's.
+
+    Other names may be logged by a callback of the user's own.
+    """
+    watched, is_needed = getattr(callback, "monitor", None), getattr(callback, "strict", True)
     info = next((row for row in TASKS.values() if row.class_path == class_path(task)), None)
-    if info is None or not isinstance(watched, str) or not watched.startswith("val"):
-        return  # a user's own task logs what it likes
-    known = [f"val/{name}" for name in info.columns]
-    others = r"val/(hits@[1-9]\d*|mrr_.+|tie_share)"  # of any rank, and of the graphs of a mixture
-    if watched not in known and not re.fullmatch(others, watched):
-        near = nearest(watched, known)
+    if info is None or not isinstance(watched, str) or not watched.startswith("val") or not is_needed:
+        return
+    known = {normalise(name): f"val/{name}" for name in info.columns}
+    name = normalise(watched.removeprefix("val").lstrip("/_-. "))
+    meant = known.get(_MEANT.get(name, name))
+    others = {column for row in TASKS.values() for column in row.columns} - set(info.columns)
+    if (meant and watched != meant) or (meant is None and watched.removeprefix("val/") in others):
+        remedy = f"Did you mean: {meant}?" if meant else f"There are: {', '.join(known.values())}"
         raise UsageError(
-            f"{type(callback).__name__} watches {watched}, which {type(task).__name__} does not log\n"
-            + (f"Did you mean: {near[0]}?" if near else f"There are: {', '.join(known)}")
+            f"{type(callback).__name__} watches {watched}, which {type(task).__name__} does not log\n{remedy}"
         )
 
 

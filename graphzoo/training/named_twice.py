@@ -49,6 +49,17 @@ def refuse_other_model(files: Sequence[str], model: Preset) -> None:
             )
 
 
+def bring_optimizer(files: Sequence[str]) -> bool:
+    """Whether files name an optimiser of their own."""
+    return any(isinstance(found := _settings(file), Mapping) and found.get("optimizer") for file in files)
+
+
+def class_of_task(files: Sequence[str]) -> str:
+    """The class of the task that files name, the last one's; "" where they name none."""
+    classes = [_part(_settings(file), "model").get("class_path") for file in files]
+    return next((found for found in reversed(classes) if isinstance(found, str)), "")
+
+
 def _settings(file: str) -> Any:
     return read_settings(Path(file)) if Path(file).is_file() else None
 

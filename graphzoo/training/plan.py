@@ -141,7 +141,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     plan = _locate_checkpoint(plan, wanted, data, model)
     own = config_files(rest)
     if plan.source_run is not None and not own and not (data and model):
-        plan = _lean_on_run(plan, plan.source_run)
+        plan = _lean_on_run(plan, plan.source_run, has_data=data is not None or plan.names("data.path"))
     elif own:
         header = dict(chain.from_iterable(read_header(file).items() for file in own if Path(file).is_file()))
         plan = replace(plan, **_names_in(header))
@@ -158,10 +158,11 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         if not own and not plan.names(needed):
             raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
     lead: list[str] = []
-    if model is not None and data is None:
-        # A model preset without a data preset fits no task by itself: the user's files, which name one, have
-        # to come before it, and behind it as they always do.
-        lead = [word for file in own for word in ("--config", file)]
+    if model is not None and data is None and own:
+        # A model preset without a data preset fits no task by itself: the user's files name one.
+        from graphzoo.training.named_twice import class_of_task
+
+        lead = [f"--model={task}"] if (task := class_of_task(own)) else []
     typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
@@ -174,16 +175,18 @@ def _check_named_once(
     plan: Plan, data: Preset | str | None, model: Preset | str | None, own: list[str]
 ) -> None:
     """Refuse what two words say differently, or one of them for nothing."""
-    if names_optimizer(plan.typed):
-        for option, other in OF_OPTIMIZER.items():
-            if plan.names(option):
-                raise UsageError(
-                    f"--optimizer takes the place of the task's, which alone reads --{option}\nGive {other}"
-                )
+    has_optimizer = names_optimizer(plan.typed)
+    if own:
+        from graphzoo.training.named_twice import bring_optimizer, refuse_other_data, refuse_other_model
+
+        has_optimizer = has_optimizer or bring_optimizer(own)
+    for option, other in OF_OPTIMIZER.items():
+        if has_optimizer and plan.names(option):
+            raise UsageError(
+                f"--optimizer takes the place of the task's, which alone reads --{option}\nGive {other}"
+            )
     if not own:
         return
-    from graphzoo.training.named_twice import refuse_other_data, refuse_other_model  # these read YAML
-
     if isinstance(data, Preset):
         refuse_other_data(own, data)
     if isinstance(model, Preset):
@@ -217,11 +220,11 @@ def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]
     )
 
 
-def _lean_on_run(plan: Plan, run: Path) -> Plan:
+def _lean_on_run(plan: Plan, run: Path, *, has_data: bool) -> Plan:
     """The configuration of the run whose checkpoint was given."""
     config = run / "config.yaml"
     names = _names_in(read_header(config))
-    words = ["--config", str(config), *([] if plan.names("data.path") else _moved_data(run, config))]
+    words = ["--config", str(config), *([] if has_data else _moved_data(run, config))]
     plan = plan.taking(f"the configuration of {run}", *words, run_config=config, **names)
     return plan.taking("no test as so far") if plan.resume and not plan.tests else plan
 
@@ -234,11 +237,14 @@ def _moved_data(run: Path, config: Path) -> list[str]:
     for key in ("data", "init_args", "path"):
         settings = settings.get(key) if isinstance(settings, dict) else None
     for part in settings if isinstance(settings, list) else [settings]:
-        if isinstance(part, str) and not part.startswith("[") and not Path(part).expanduser().exists():
-            if Path(part).name == GIVEN_DATA and (run / GIVEN_DATA).is_file():
-                return [f"--data.init_args.path={run / GIVEN_DATA}"]
+        if not isinstance(part, str) or part.startswith("[") or os.path.exists(os.path.expanduser(part)):
+            continue
+        if os.path.basename(part) == GIVEN_DATA and (run / GIVEN_DATA).is_file():
+            return [f"--data.init_args.path={run / GIVEN_DATA}"]
+        remedy = "Say where the data are: --data.path PATH"
+        if not os.path.isabs(os.path.expanduser(part)):
             remedy = "Start in the folder that it was made in, or say where the data are: --data.path PATH"
-            raise UsageError(f"{run} was trained on {part}, which is not here\n{remedy}")
+        raise UsageError(f"{run} was trained on {part}, which is not here\n{remedy}")
     return []
 
 

@@ -217,7 +217,11 @@ def test_names_and_a_file_of_settings_say_the_same(tmp_path, names, problem, com
         with pytest.raises(UsageError, match=problem):
             make_plan(command, words)
     else:
-        assert make_plan(command, words).arguments[-3:] == tuple(words[-3:])
+        plan = make_plan(command, words)
+        assert plan.arguments[-3:] == tuple(words[-3:])
+        assert plan.arguments.count(words[-2]) == 1, "a list that it adds to would be doubled"
+        if names == "--model galit":  # which needs a task
+            assert plan.arguments[0] == "--model=graphzoo.tasks.NodeClassification"
 
 
 def test_a_file_with_another_path_than_named_data_is_refused(tmp_path):
@@ -229,12 +233,15 @@ def test_a_file_with_another_path_than_named_data_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["model.lr", "model.init_args.weight_decay", "model.lr_milestones"])
-def test_what_an_optimizer_replaces_is_not_given_beside_it(option):
+def test_what_an_optimizer_replaces_is_not_given_beside_it(option, tmp_path):
     words = ["--model", "galit", "--data", "cora", "--optimizer", "SGD", f"--{option}=1"]
-    with pytest.raises(
-        UsageError, match=r"takes the place of the task's[\s\S]*Give --(optimizer|lr_scheduler)"
-    ):
-        make_plan("fit", words)
+    (tmp_path / "mine.yaml").write_text("optimizer:\n  class_path: torch.optim.SGD\n")
+    in_file = [*words[:4], "--config", str(tmp_path / "mine.yaml"), words[-1]]
+    for given in (words, in_file):
+        with pytest.raises(
+            UsageError, match=r"takes the place of the task's[\s\S]*Give --(optimizer|lr_scheduler)"
+        ):
+            make_plan("fit", given)
     assert make_plan("fit", [*words[:-1], "--optimizer.lr=1"]).arguments[-1] == "--optimizer.lr=1"
 
 

@@ -238,6 +238,15 @@ def test_what_is_typed_is_not_searched(search):
     assert "the command line and its files set everything" in refused.err and not Path("none").exists()
 
 
+def test_what_an_optimizer_replaces_is_not_searched(search):
+    found = search("--trials=1", "--optimizer=SGD", "--optimizer.lr=0.1")
+    assert "model.lr is of the task's own optimiser, which --optimizer replaces: not searched" in found.err
+    assert "model.lr" not in trials()[0] and "model.encoder.alpha" in trials()[0]
+    Path("mine.yaml").write_text("optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.1}}")
+    found = search("--trials=1", "--config=mine.yaml", "--out=file")
+    assert "model.lr is of the task's own optimiser" in found.err
+
+
 def test_what_a_file_of_settings_says_is_not_searched(search):
     """It comes after the recipe in the printed command, too, and would undo what was found."""
     Path("mine.yaml").write_text("data: {init_args: {}}\nmodel: {init_args: {lr: 0.3}}")

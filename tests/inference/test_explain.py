@@ -18,6 +18,7 @@ from graphzoo.inference import KGModel
 from graphzoo.inference.explain import EXPLANATION_COLUMNS
 from graphzoo.inference.paths import best_paths
 from graphzoo.layers import messages
+from graphzoo.layers.noise import in_evaluation
 from graphzoo.ops import RelationalGraph, prototype_attention, prototype_attention_weights
 from graphzoo.tasks import KGCompletion
 from graphzoo.types import GraphSpec
@@ -377,21 +378,34 @@ def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
     assert "takes a whole number of at least 1" in capsys.readouterr().err
 
 
-def test_an_explanation_is_of_the_score_that_is_shown(umls):
-    """Averaged over as many draws of the noise, too."""
-    task = umls.task
-    before = task.num_draws
-    try:
-        scores = []
-        for task.num_draws in (1, 4):
-            fact = ("steroid", "interacts_with", "virus")
-            found = umls.explain(*fact, k=3)
-            assert not found.known
-            scores.append(found.score)
-            weight = task.reverse_weight
-            task.reverse_weight = 0.0  # which explanations leave out
-            assert found.score == pytest.approx(float(umls.score([fact])[0]), abs=1e-4)
-            task.reverse_weight = weight
-        assert scores[0] != pytest.approx(scores[1], abs=1e-6)
-    finally:
-        task.num_draws = before
+def test_an_explanation_is_of_the_score_that_is_shown(umls, monkeypatch):
+    """Averaged over as many draws of the noise, too; so are derivatives and attention."""
+    task, fact, draws = umls.task, ("steroid", "interacts_with", "virus"), 3
+    monkeypatch.setattr(task._reversed, "_weight", 0.0)  # which explanations leave out
+    graph = umls.graph
+    ids = [torch.tensor([list(names).index(name)]) for names, name in
+           zip((graph.entities, graph.relations, graph.entities), fact, strict=True)]  # fmt: skip
+    messages_ = umls._default.messages
+
+    def alone(seed):
+        """Of one draw."""
+        score = lambda states: task.decode(states)[0, ids[2][0]]  # noqa: E731
+        encoder = task.query_encoder
+        value, gradient = encoder.edge_gradients(messages_, *ids[:2], score, noise_seed=seed)
+        return value, gradient, encoder.attention(messages_, *ids, noise_seed=seed)
+
+    with in_evaluation(task):
+        each = [alone(seed) for seed in range(draws)]
+    expected = [torch.stack(parts).mean(0) for parts in zip(*each, strict=True)]
+    for task_draws, values in ((1, each[0]), (draws, expected)):
+        monkeypatch.setattr(task, "num_draws", task_draws)
+        found = umls.explain(*fact, k=3)
+        assert not found.known
+        assert found.score == pytest.approx(float(values[0]), abs=1e-5)
+        assert found.score == pytest.approx(float(umls.score([fact])[0]), abs=1e-4)
+        with in_evaluation(task):
+            gradient, weights = task.edge_gradients(messages_, *ids)[1], task.attention(messages_, *ids)
+        torch.testing.assert_close(gradient, values[1], atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(weights, values[2], atol=1e-6, rtol=1e-4)
+    assert not torch.allclose(each[0][1], expected[1], atol=1e-6)
+    assert not torch.allclose(each[0][2], expected[2], atol=1e-6)

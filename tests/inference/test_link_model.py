@@ -22,8 +22,8 @@ from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference import link_scoring, trained
 from graphzoo.inference import sources as sources_module
-from graphzoo.layers.of_weights import OfWeights
 from graphzoo.metrics import link_figures
+from graphzoo.ops.of_weights import OfWeights
 from graphzoo.tasks import LinkPrediction
 
 ENCODERS = ("pencil", "galit", "knowformer")

@@ -556,7 +556,7 @@ def test_other_graphs_leave_nothing_in_the_cache(trained, tmp_path, monkeypatch)
     [
         (lambda: NodeDataModule(data=node_graph_from_data(Data(**small_parts()))), "data=datamodule.graph"),
         (lambda: KGDataModule("umls"), "data=datamodule.knowledge_graph"),
-        (lambda: LightningDataModule(), "Give the graph that it loads"),
+        (lambda: LightningDataModule(), "Give one graph of it"),
     ],
 )
 def test_of_a_data_module_the_graph_is_given(trained, module, part):

@@ -130,9 +130,9 @@ def test_sources_that_are_no_nodes_are_refused():
             pairs.sample(torch.tensor([0]), source=torch.tensor([source]), seed=0, epoch=0)
 
 
-def test_negatives_of_more_pairs_than_a_fraction_has_bits_are_uniform() -> None:
-    """Every last digit of a target comes up, and every part of the nodes."""
-    num_nodes = 2**31
+@pytest.mark.parametrize("num_nodes", [2**31, 2**24 + 7])
+def test_negatives_of_more_pairs_than_a_fraction_has_bits_are_uniform(num_nodes: int) -> None:
+    """Every last digit of a target comes up, and every part of the nodes; no pair comes twice."""
     pairs = object.__new__(NegativePairs)  # a graph of so many nodes and no edge
     pairs.num_nodes, pairs.num_free = num_nodes, num_nodes**2
     pairs._free_below = torch.empty(0, dtype=torch.int64)
@@ -141,3 +141,10 @@ def test_negatives_of_more_pairs_than_a_fraction_has_bits_are_uniform() -> None:
     for part in (drawn % 64, drawn * 64 // num_nodes):
         counts = torch.stack([torch.bincount(row, minlength=64) for row in part])
         assert (counts - 1000).abs().max() < 200
+    assert torch.unique(drawn, dim=1).shape[1] == drawn.shape[1]
+    if num_nodes > 2**26:
+        return  # a source takes a table of all nodes
+    source = torch.zeros(64_000, dtype=torch.int64)
+    first, target = pairs.sample(torch.arange(64_000), source=source, seed=0, epoch=0)
+    assert (first == 0).all()
+    assert (torch.bincount(target * 64 // num_nodes, minlength=64) - 1000).abs().max() < 200

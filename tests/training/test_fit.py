@@ -125,6 +125,19 @@ def test_given_splits_are_kept(folder):
         graphzoo.fit("knowformer", {"train": TRIPLES, "check": []}, **KNOWFORMER)
 
 
+@pytest.mark.parametrize("metric", ["val/f1", "val/loss", "valence"])
+def test_metrics_of_a_callback_of_the_users_own_can_be_watched(folder, metric):
+    """Only what is misspelt, or another task's, is refused before it is logged."""
+
+    class Logs(Callback):
+        def on_validation_epoch_end(self, trainer, pl_module):
+            pl_module.log(metric, 1.0)
+
+    watching = [EarlyStopping("val/hits@3", strict=False)]
+    watching += [Logs(), EarlyStopping(metric)] if metric != "val/loss" else [EarlyStopping(metric)]
+    graphzoo.fit("galit", labelled_data(), callbacks=watching, **QUICK)
+
+
 def test_a_run_of_data_in_memory_is_moved_with_its_copy(folder, cli):
     graphzoo.fit("galit", labelled_data(), run_dir="run", **QUICK)
     os.rename("run", "moved")
@@ -239,6 +252,7 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         ),
         (("pencil", labelled_data()), {"trainer.overfit_batches": 2}, "Give --trainer.limit_train_batches 2"),
         (("galit", labelled_data()), {"callbacks": EarlyStopping("val_acc")}, "Did you mean: val/acc?"),
+        (("galit", labelled_data()), {"callbacks": EarlyStopping("val/accuracy")}, "Did you mean: val/acc?"),
         (
             ("galit", labelled_data()),
             {"callbacks": EarlyStopping("val/mrr")},

@@ -101,10 +101,10 @@ class KnowledgeGraph(StoredGraph):
             named = _renumbered(other.known_triples(), other, entities, relations)
             keys.append(self._keys(named[(named >= 0).all(dim=1)]))
         taken = torch.cat(keys)
-        train, valid, test = (
-            triples[~torch.isin(self._keys(_renumbered(triples, self, entities, relations)), taken)]
-            for triples in map(self.split, SPLITS)
-        )
+        own = self._keys(_renumbered(self.known_triples(), self, entities, relations))
+        splits = [self.split(name) for name in SPLITS]
+        kept = torch.split(~torch.isin(own, taken), [len(triples) for triples in splits])
+        train, valid, test = (triples[rows] for triples, rows in zip(splits, kept, strict=True))
         return replace(self, train=train, valid=valid, test=test, fingerprint="")
 
     def _keys(self, triples: Tensor) -> Tensor:

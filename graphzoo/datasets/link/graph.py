@@ -19,7 +19,7 @@ from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, 
 from graphzoo.errors import DataError, UsageError
 from graphzoo.system.units import counted
 
-# Whose pairs are taken as they were published.
+# Their pairs stay as they were published; encoders of nodes and heuristics can rank a node with itself.
 _PUBLISHED = ("original", "heart", "ogb")
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
