@@ -57,6 +57,8 @@ def read_settings(path: Path) -> Any:
         raise UsageError(f"{path} is refused: {error}\nNo configuration of graphzoo is like that") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise UsageError(f"{path}, line {line}: no valid YAML ({error.problem})") from error

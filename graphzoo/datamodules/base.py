@@ -186,7 +186,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Loader of one rank's validation batches."""
-        if self.trainer is not None and self.trainer.state.fn == "fit":
+        if getattr(getattr(self.trainer, "state", None), "fn", None) == "fit":
             self._refuse_overfitting()  # before Lightning changes this loader, too
         return self._evaluation_loader("valid")
 
