@@ -180,9 +180,10 @@ class MicroBatches:
             self._lend(trainer, "accumulate_grad_batches", parts)
         items = len(self._datamodule._training_sampler())
         whole = math.ceil(items / parts)
+        over_epochs = getattr(trainer, "check_val_every_n_epoch", 1) is None
         for name in ("limit_train_batches", "val_check_interval"):
             count = getattr(trainer, name)
-            if name == "val_check_interval" and trainer.check_val_every_n_epoch is None and items % parts:
+            if name == "val_check_interval" and over_epochs and items % parts:
                 self._validates_every = count if isinstance(count, int) else None
             elif isinstance(count, int):  # of whole batches, so that an epoch ends with one
                 self._lend(trainer, name, items if count == whole else count * parts)
