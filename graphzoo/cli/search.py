@@ -27,7 +27,7 @@ from graphzoo.runs.tables import shown_setting
 from graphzoo.search.space import Space, nested, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import cell, console, say, tell
-from graphzoo.training.named_twice import bring_optimizer
+from graphzoo.training.named_twice import bring_optimizer, read_files
 from graphzoo.training.options import OF_OPTIMIZER, config_files, names_optimizer
 from graphzoo.training.plan import Plan, make_plan
 from graphzoo.training.start import one_device, settings_of
@@ -143,9 +143,10 @@ def _own_data(settings: Mapping[str, Any]) -> list[str] | None:
 
 def _searched(space: Space, rest: list[str]) -> Space:
     """The space without what the command line and its files set, or make useless."""
-    given = {f"set in {file}": set(flatten(read_settings(Path(file)))) for file in config_files(rest)}
+    files = read_files(config_files(rest))
+    given = {f"set in {file}": set(flatten(settings)) for file, settings in files.items()}
     given["set on the command line"] = set(_options_of(rest)[0])
-    if names_optimizer(rest) or bring_optimizer(config_files(rest)):
+    if names_optimizer(rest) or bring_optimizer(files):
         given["of the task's own optimiser, which --optimizer replaces"] = set(OF_OPTIMIZER)
     for reason, names in given.items():
         left = space.without(names)

@@ -11,57 +11,56 @@ from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError, normalise
 
 
-def refuse_other_data(files: Sequence[str], data: Preset) -> None:
+def read_files(files: Sequence[str]) -> dict[str, Any]:
+    """The plain values of each file of settings; one that is none is told when it is parsed."""
+    return {file: read_settings(Path(file)) for file in files if Path(file).is_file()}
+
+
+def refuse_other_data(files: Mapping[str, Any], data: Preset) -> None:
     """Refuse files that bring other data than `--data` names: these would be taken, under the wrong name.
 
     Raises:
         UsageError: with the file and both names.
     """
     ours = _part(read_settings(data.path), "data")
-    for file in files:
-        theirs = _part(_settings(file), "data")
-        named = _part(theirs, "init_args").get("name")
-        path = _part(theirs, "init_args").get("path")
-        is_other = named is not None and normalise(str(named)) != normalise(
-            str(_part(ours, "init_args").get("name"))
-        )
+    own_name = normalise(str(_part(ours, "init_args").get("name")))
+    for file, settings in files.items():
+        theirs = _part(settings, "data")
+        named, path = (_part(theirs, "init_args").get(key) for key in ("name", "path"))
+        is_other = named is not None and normalise(str(named)) != own_name
         has_path = path is not None and "requires" not in data.header
         if is_other or has_path or _differ(theirs.get("class_path"), ours.get("class_path")):
             brought = named if is_other else path if has_path else theirs["class_path"]
             raise UsageError(
                 f"{file} brings its own data ({brought}), so --data {data.name} would only be a name\n"
-                f"Leave --data out, or remove the section data: from the file"
+                "Leave --data out, or remove the section data: from the file"
             )
 
 
-def refuse_other_model(files: Sequence[str], model: Preset) -> None:
+def refuse_other_model(files: Mapping[str, Any], model: Preset) -> None:
     """Refuse files that bring another encoder of graphzoo than that of `--model`, see `refuse_other_data`.
 
     A class of the user's own may stand in for it: tables then say that the class differs.
     """
     ours = _encoder(read_settings(model.path))
-    for file in files:
-        theirs = _encoder(_settings(file))
+    for file, settings in files.items():
+        theirs = _encoder(settings)
         if theirs.startswith("graphzoo.") and _differ(theirs, ours):
             raise UsageError(
                 f"{file} brings its own encoder ({theirs}), which --model {model.name} contradicts\n"
-                f"Leave --model out, or remove encoder: from the file"
+                "Leave --model out, or remove encoder: from the file"
             )
 
 
-def bring_optimizer(files: Sequence[str]) -> bool:
+def bring_optimizer(files: Mapping[str, Any]) -> bool:
     """Whether files name an optimiser of their own."""
-    return any(isinstance(found := _settings(file), Mapping) and found.get("optimizer") for file in files)
+    return any(isinstance(settings, Mapping) and settings.get("optimizer") for settings in files.values())
 
 
-def class_of_task(files: Sequence[str]) -> str:
+def class_of_task(files: Mapping[str, Any]) -> str:
     """The class of the task that files name, the last one's; "" where they name none."""
-    classes = [_part(_settings(file), "model").get("class_path") for file in files]
+    classes = [_part(settings, "model").get("class_path") for settings in files.values()]
     return next((found for found in reversed(classes) if isinstance(found, str)), "")
-
-
-def _settings(file: str) -> Any:
-    return read_settings(Path(file)) if Path(file).is_file() else None
 
 
 def _part(settings: Any, key: str) -> Mapping[str, Any]:

@@ -147,7 +147,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         plan = replace(plan, **_names_in(header))
         if command == "fit":
             plan = _multiplying_as(plan, header)
-    _check_named_once(plan, data, model, own)
+    task = _check_named_once(plan, data, model, own)
     plan = _check_complete(plan, data, model, bool(own))
     plan = _apply_model(_apply_data(plan, data), model)
     _check_pair(plan, data, model)
@@ -157,12 +157,8 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     if isinstance(data, Preset) and (needed := data.header.get("requires")):
         if not own and not plan.names(needed):
             raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
-    lead: list[str] = []
-    if model is not None and data is None and own:
-        # A model preset without a data preset fits no task by itself: the user's files name one.
-        from graphzoo.training.named_twice import class_of_task
-
-        lead = [f"--model={task}"] if (task := class_of_task(own)) else []
+    # A model preset without a data preset fits no task by itself: the user's files name one.
+    lead = [f"--model={task}"] if task and model is not None and data is None else []
     typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
     start = [] if plan.checkpoint is None else ["--ckpt_path", str(plan.checkpoint)]
@@ -173,24 +169,25 @@ def make_plan(command: str, argv: list[str]) -> Plan:
 
 def _check_named_once(
     plan: Plan, data: Preset | str | None, model: Preset | str | None, own: list[str]
-) -> None:
-    """Refuse what two words say differently, or one of them for nothing."""
-    has_optimizer = names_optimizer(plan.typed)
+) -> str:
+    """Refuse what two words say differently, or one of them for nothing; the task that files name, or ""."""
+    has_optimizer, task = names_optimizer(plan.typed), ""
     if own:
-        from graphzoo.training.named_twice import bring_optimizer, refuse_other_data, refuse_other_model
+        from graphzoo.training import named_twice  # which reads YAML
 
-        has_optimizer = has_optimizer or bring_optimizer(own)
+        files = named_twice.read_files(own)
+        has_optimizer = has_optimizer or named_twice.bring_optimizer(files)
+        task = named_twice.class_of_task(files)
+        if isinstance(data, Preset):
+            named_twice.refuse_other_data(files, data)
+        if isinstance(model, Preset):
+            named_twice.refuse_other_model(files, model)
     for option, other in OF_OPTIMIZER.items():
         if has_optimizer and plan.names(option):
             raise UsageError(
                 f"--optimizer takes the place of the task's, which alone reads --{option}\nGive {other}"
             )
-    if not own:
-        return
-    if isinstance(data, Preset):
-        refuse_other_data(own, data)
-    if isinstance(model, Preset):
-        refuse_other_model(own, model)
+    return task
 
 
 def _task(data: Preset | str | None) -> TaskInfo | None:
