@@ -107,11 +107,11 @@ def metric_of(words: list[str], name: str) -> float:
 
 
 def write(path: Path, columns: tuple[str, ...], lines: list[Line]) -> None:
-    """All lines, sorted by data set."""
+    """All lines, sorted by the first column."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(sorted(lines, key=lambda line: str(line["data"])))
+        writer.writerows(sorted(lines, key=lambda line: str(line[columns[0]])))
 
 
 def draw(rows: list[Line]) -> None:
