@@ -80,7 +80,9 @@ def compile_kernels(device: str) -> None:
         twice = (torch.zeros(8, 4), torch.zeros(8))
         prototype_layer(states, states, states, twice, (row, *maps), num_heads=1)
         state_mlp(states, states[..., :1].contiguous(), square, row, (row, square, row))
-        relational_spmm(states, states, RelationalGraph(torch.stack([edge, edge]), edge, 2, 2))
+        graph = RelationalGraph(torch.stack([edge, edge]), edge, 2, 2)
+        for width in (32, 1):  # states of one query, and rows of any other size
+            relational_spmm(torch.zeros(2, width), torch.zeros(2, width), graph)
         message_update(states, states, maps)
 
 

@@ -28,13 +28,14 @@ from graphzoo.encoders import KnowFormerAny
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.message_update import numba as update
 from graphzoo.ops.prototype_layer import kernels
-from graphzoo.ops.relational_spmm import numba as spmm
+from graphzoo.ops.relational_spmm import narrow, numba as spmm
 from graphzoo.ops.state_mlp import numba as mlp
 from graphzoo.sampling import NeighbourhoodSampler
 from graphzoo.types import GraphSpec
 
 def compiled():
-    functions = kernels.sums, kernels.attend, mlp._perceptron, spmm._sum_products, update._update
+    functions = [kernels.sums, kernels.attend, mlp._perceptron, update._update]
+    functions += [spmm._sum_products, narrow.sum_narrow_products]
     return [list(function.signatures) for function in functions]
 
 compile_ahead._leave_with_the_first = lambda: None
@@ -45,7 +46,7 @@ encoder = KnowFormerAny(GraphSpec(num_nodes=30, num_relations=3)).eval()
 source, target, relation = torch.randint(0, 30, (60,)), torch.randint(0, 30, (60,)), torch.arange(60) % 3
 edge_index = torch.stack([torch.cat([source, target]), torch.cat([target, source])])
 whole = RelationalGraph(edge_index, torch.cat([relation, relation + 3]), 30, 6)
-head, asked = torch.tensor([0, 1]), torch.tensor([2, 4])
+head, asked = torch.arange(8), torch.arange(8) % 6
 near, _ = NeighbourhoodSampler(whole, 10)(head, asked)
 with torch.no_grad():
     encoder(whole, head, asked)

@@ -29,7 +29,7 @@ def torch_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("size", [1, 63, 64, 129, 700])
+@pytest.mark.parametrize("size", [1, 32, 63, 128, 129, 700])
 @pytest.mark.parametrize("kind", ["skewed", "even", "one_segment", "no_edges"])
 def test_the_number_of_threads_changes_no_bit(kind, size, many_small_pieces, torch_threads):
     graph = {
@@ -69,6 +69,48 @@ def test_pieces_cover_every_segment_and_block_once(many_small_pieces, torch_thre
     calls.sort()
     assert len(calls) == 3 * backend.PIECES_PER_THREAD
     assert calls[0][0] == 0 and all(a[1] == b[0] for a, b in zip(calls, calls[1:], strict=False))
+
+
+def test_pieces_of_narrow_rows_cover_every_segment_once(many_small_pieces, torch_threads, monkeypatch):
+    graph = random_graph(20, 300, 4)
+    calls = []
+    kernel = backend.sum_narrow_products
+
+    def record(*arguments):
+        calls.append(arguments[-2:])
+        kernel(*arguments)
+
+    monkeypatch.setattr(backend, "sum_narrow_products", record)
+    torch_threads(3)
+    relational_spmm(torch.randn(20, 32), torch.randn(4, 32), graph, backend="numba")
+    calls.sort()
+    assert len(calls) == 3 * backend.PIECES_PER_THREAD
+    assert calls[0][0] == 0 and calls[-1][1] == 20
+    assert all(a[1] == b[0] for a, b in zip(calls, calls[1:], strict=False))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [16, 32, 48, 128])
+def test_narrow_rows_have_the_bits_of_the_wide_loop(size, dtype, monkeypatch):
+    # segments of 0 to 9 edges, so that every remainder of four occurs
+    target = torch.arange(10).repeat_interleave(torch.arange(10))
+    edge_index = torch.stack([torch.randint(0, 10, target.shape), target])
+    graph = RelationalGraph(edge_index, torch.randint(0, 3, target.shape), 10, 3)
+    x, relation = torch.randn(10, size, dtype=dtype), torch.randn(3, size, dtype=dtype)
+    x[4, 1], x[5, 2], relation[0, 3] = float("nan"), float("inf"), 0
+    mask, grad = torch.rand(graph.num_edges) < 0.8, torch.randn_like(x)
+    for kept in (None, mask):
+        narrow = run("numba", x, relation, graph, kept, grad)
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "vectors_of", lambda size: ())
+            wide = run("numba", x, relation, graph, kept, grad)
+        for one, other in zip(narrow, wide, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("size", "vectors"), [(0, 0), (8, 0), (16, 1), (40, 0), (64, 4), (128, 8), (144, 0)])
+def test_rows_of_up_to_eight_vectors_are_narrow(size, vectors):
+    assert len(backend.vectors_of(size)) == vectors
 
 
 def test_an_error_in_a_helper_thread_is_raised(many_small_pieces, torch_threads, monkeypatch):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
+from graphzoo.ops.relational_spmm.narrow import sum_narrow_products, vectors_of
 from graphzoo.ops.row_kernels import jit
 from graphzoo.ops.threads import run_pieces
 
@@ -141,6 +142,16 @@ def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> i
     return -(-size // (num_blocks * BLOCK_UNIT)) * BLOCK_UNIT
 
 
+def _segment_bounds(offsets: Any, num_pieces: int) -> list[int]:
+    """First segments of the pieces, and the end: pieces have about as many edges and segments each."""
+    num_segments = offsets.shape[0] - 1
+    if num_pieces == 1:
+        return [0, num_segments]
+    work = offsets + np.arange(num_segments + 1, dtype=np.int64)
+    shares = [int(work[-1]) * i // num_pieces for i in range(1, num_pieces)]
+    return [0, *np.searchsorted(work, shares).tolist(), num_segments]
+
+
 def segment_products(
     graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
 ) -> Tensor:
@@ -158,14 +169,19 @@ def segment_products(
         offsets, first, second = kept[0], kept[1][:num_kept], kept[2][:num_kept]
     work = (first.shape[0] + num_segments) * size
     num_threads = max(1, min(torch.get_num_threads(), work // MIN_WORK_PER_PIECE))
-    block = _block_width(size, ordering.longest, first.shape[0], num_threads)
-    total = -(-size // block) * (first.shape[0] + num_segments)
     num_pieces = 1 if num_threads == 1 else min(num_threads * PIECES_PER_THREAD, work // MIN_WORK_PER_PIECE)
-    a_array, b_array, out_array = a.detach().numpy(), b.detach().numpy(), out.numpy()
+    arrays = offsets, first, second, a.detach().numpy(), b.detach().numpy(), out.numpy()
+    if vectors := vectors_of(size):
+        bounds = _segment_bounds(offsets, num_pieces)
 
-    def work_off(i: int) -> None:
-        begin, end = total * i // num_pieces, total * (i + 1) // num_pieces
-        _sum_products(offsets, first, second, a_array, b_array, out_array, block, begin, end)
+        def work_off(i: int) -> None:
+            sum_narrow_products(*arrays, vectors, bounds[i], bounds[i + 1])
+    else:
+        block = _block_width(size, ordering.longest, first.shape[0], num_threads)
+        total = -(-size // block) * (first.shape[0] + num_segments)
+
+        def work_off(i: int) -> None:
+            _sum_products(*arrays, block, total * i // num_pieces, total * (i + 1) // num_pieces)
 
     run_pieces(work_off, num_pieces)
     return out
