@@ -20,7 +20,7 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import missing_folders, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
 from graphzoo.runs.series import Run, claim, lasting_words, whole_numbers
-from graphzoo.runs.tables import how_many, print_rows
+from graphzoo.runs.tables import how_many_each, print_rows
 from graphzoo.system.shown import tell
 from graphzoo.system.units import counted
 from graphzoo.training.start import one_device, run_command, run_here, settings_of
@@ -125,7 +125,7 @@ def _run_row(row: Row) -> int:
         published, made_by = variant.published(plan), None if row.title else made
         rows.append(write_row(directory, runs, **names, published=published, command=made_by))
     first, about = rows[0], f"{row.title}: " if row.title else ""
-    size = how_many(first["evaluated"], first["tested"], _unit(plan.data))
+    size = how_many_each(first["runs"], _unit(plan.data))
     several = counted(len(runs), "run" if row.splits else "seed")
     print_rows(f"{about}{plan.model} on {first['data_name'] or plan.data}: test{size}, {several}", rows)
     tell(f"row{'s' * (len(rows) > 1)}: {row.base}\n")

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from graphzoo.errors import UsageError
-from graphzoo.runs.published import Published, average_metrics, find_recipe, published_values
+from graphzoo.runs.published import (
+    Published,
+    average_metrics,
+    find_recipe,
+    is_comparable,
+    published_values,
+)
 from graphzoo.runs.results_file import read_results, write_results, write_rows
 from graphzoo.runs.series import Run
 from graphzoo.system.memory import raise_if_not_the_file
@@ -79,11 +85,14 @@ def write_row(
     """Average the finished runs of a row, write `row.csv` and `row.json`, and return what the latter holds.
 
     The `recipe` is `<model>/<name>`, a file's name, or empty; `name` sets the row of an ablation apart;
-    `published` figures are by default the recipe's; `command` makes the row again.
+    `published` figures are by default the recipe's, and are left out under another protocol of links;
+    `command` makes the row again.
     """
     results = read_runs(directory, runs)
     if published is None:
         published = published_values(model, recipe, data)
+    if not is_comparable(model, recipe, data, results[0]):
+        published = {}
     metrics = average_metrics([result["metrics"] for result in results], published)
     write_rows(directory / "row.csv", [_csv_row(metric, row, runs) for metric, row in metrics.items()])
     preset = find_recipe(model, recipe, data)

@@ -7,11 +7,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from graphzoo.catalog.presets import Preset, find_preset
+from graphzoo.catalog.settings import flatten, read_settings
 from graphzoo.catalog.tasks import is_error
 
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
 PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
 """In words what stands before a metric of the protocol that is not the run's own: test/whole_graph/mrr."""
+# How links are split and which negatives they have: figures under two of these are not compared.
+_LINKS = ("original", "ogb", "heart", "heart-ours", "ours", "vgae", "nbfnet")
+_USUAL = (None, "original", "ogb")  # what recipes of links with a published figure mean, if they name none
 _OTHERS = [f"{protocol}/{name}" for protocol in PROTOCOLS for name in ("mrr", *_HITS[:3], "mr")]
 SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "ap", "rmse", *_OTHERS))
 
@@ -109,6 +113,16 @@ def published_values(model: str, recipe: str, data: str) -> dict[str, Published]
     """The published figures in a recipe's header, as `test/<metric>`; see `find_recipe`."""
     preset = find_recipe(model, recipe, data)
     return {} if preset is None else parse_published(preset.header.get("paper", ""))
+
+
+def is_comparable(model: str, recipe: str, data: str, result: Mapping[str, Any]) -> bool:
+    """Whether a run evaluated its links under the protocol of the figures that its recipe names."""
+    protocol = (result.get("split") or {}).get("name")
+    preset = find_recipe(model, recipe, data)
+    if protocol not in _LINKS or preset is None:
+        return True
+    published = flatten(read_settings(preset.path)).get("data.protocol")
+    return protocol == published or (protocol in _USUAL and published in _USUAL)
 
 
 def compare(

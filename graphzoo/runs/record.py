@@ -19,6 +19,7 @@ from graphzoo.runs.published import (
     check_figures,
     check_names,
     compare,
+    is_comparable,
     mean_and_deviation,
     published_values,
     shown_metrics,
@@ -150,9 +151,10 @@ class Record:
         return read_curves(self.path / "metrics.csv")
 
     def published(self) -> dict[str, Published]:
-        """The figures published for its recipe; none for a recipe that is no longer there."""
+        """The figures published for its recipe and protocol; none for a recipe that is no longer there."""
+        names = self.model, self.recipe, self.data
         try:
-            return published_values(self.model, self.recipe, self.data)
+            return published_values(*names) if is_comparable(*names, self.result) else {}
         except UsageError:
             return {}
 

@@ -39,6 +39,19 @@ def how_many(judged: int | None, most: int | None, unit: str) -> str:
     return f", {judged:,} {unit}" if most in (None, judged) else f", {judged:,} of {most:,} {unit}"
 
 
+def how_many_each(results: Sequence[Mapping[str, Any]], unit: str) -> str:
+    """`how_many` of the runs of a row: the least and the most where their splits differ in size.
+
+    >>> how_many_each([{"evaluated": 452}, {"evaluated": 443}], "nodes")
+    ', 443 to 452 nodes'
+    """
+    told = {how_many(result.get("evaluated"), result.get("tested"), unit) for result in results}
+    if len(told) == 1:
+        return told.pop()
+    judged = [result["evaluated"] for result in results if result.get("evaluated") is not None]
+    return f", {' to '.join(f'{count:,}' for count in sorted({min(judged), max(judged)}))} {unit}"
+
+
 def telling(metrics: Iterable[str], negatives: int | None, *, keep: Container[str] = ()) -> list[str]:
     """The metrics without each Hits@K of K above the number of negatives: every link has it.
 

@@ -414,6 +414,10 @@ def test_reproduce_averages_over_splits(cli, results, tiny_nodes, monkeypatch):
     assert f"{100 * sum(values) / 3:.2f} ±" in done.out and "3 runs" in done.out
     again = cli(*command)
     assert again.status == 0 and again.err.count("finished before") == 3
+    assert "test, 15 nodes, 3 runs" in again.out
+    smaller = row / "split-1-seed-0" / "results.json"  # of splits that a data set fixes, some are
+    smaller.write_text(json.dumps(runs[1] | {"evaluated": 14, "tested": 14}))
+    assert "test, 14 to 15 nodes, 3 runs" in cli(*command).out
     both = cli(*command, "--data.split_index=1")
     assert both.status == 2 and "--splits sets --data.split_index itself" in both.err
 

@@ -43,7 +43,7 @@ def test_tiny_graphs(backend, tiny_graph):
 
 
 @pytest.mark.parametrize(
-    "features", [(1,), (7,), (63,), (100,), (4, 25), (2, 3, 5), (130,), (0,), (3, 0)], ids=str
+    "features", [(), (1,), (7,), (63,), (100,), (4, 25), (2, 3, 5), (130,), (0,), (3, 0)], ids=str
 )
 @pytest.mark.parametrize("backend", ALL_BACKENDS)
 def test_feature_shapes(backend, features):
@@ -193,7 +193,8 @@ def good_arguments():
     ("wrong", "message"),
     [
         ({"x": torch.zeros(4, 2)}, r"x must have shape \[N=3, \*F\], got \[4, 2\]"),
-        ({"x": torch.zeros(3)}, r"x must have shape \[N=3, \*F\], got \[3\]"),
+        ({"x": torch.tensor(0.0)}, r"x must have shape \[N=3, \*F\], got \[\]"),
+        ({"x": torch.zeros(3)}, r"relation must have shape \[R=2\], got \[2, 2\]"),
         (
             {"relation": torch.zeros(5, 2)},
             r"relation must have shape \[R=2, 2\], got \[5, 2\].*inverses included",

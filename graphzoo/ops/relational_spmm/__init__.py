@@ -101,11 +101,11 @@ def _by_query(
     """The op on the disjoint graph of all queries; the result lies query by query, as `x` had better do."""
     if edge_mask is not None:
         raise ValueError("a QueryGraph takes no edge_mask: its sampler leaves out what a query must not see")
-    if x.dim() < 3 or x.shape[:2] != (graph.num_nodes, graph.num_queries):
+    if x.shape[:2] != (graph.num_nodes, graph.num_queries):
         raise ValueError(
             f"x must have shape [K={graph.num_nodes}, B={graph.num_queries}, *F], got {list(x.shape)}"
         )
-    if relation.dim() < 3 or relation.shape[:2] != (graph.num_relations, graph.num_queries):
+    if relation.shape[:2] != (graph.num_relations, graph.num_queries):
         raise ValueError(
             f"relation must have shape [R={graph.num_relations}, B={graph.num_queries}, *F], "
             f"got {list(relation.shape)}"
@@ -128,10 +128,11 @@ def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_m
         ("x", x, "N", graph.num_nodes),
         ("relation", relation, "R", graph.num_relations),
     ):
-        if tensor.dim() < 2 or tensor.shape[0] != rows or tensor.shape[1:] != x.shape[1:]:
-            features = ", ".join(map(str, x.shape[1:])) if x.dim() >= 2 and name == "relation" else "*F"
+        if not tensor.dim() or tensor.shape[0] != rows or tensor.shape[1:] != x.shape[1:]:
+            features = map(str, x.shape[1:]) if name == "relation" else ["*F"]
             raise ValueError(
-                f"{name} must have shape [{letter}={rows}, {features}], got {list(tensor.shape)}: "
+                f"{name} must have shape [{', '.join([f'{letter}={rows}', *features])}], "
+                f"got {list(tensor.shape)}: "
                 f"one row per {'node' if letter == 'N' else 'relation (inverses included)'} of {graph!r}"
             )
     tensors = {"relation": relation.device, "graph": graph.device}
