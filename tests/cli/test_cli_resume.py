@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from graphzoo.errors import UsageError
 from graphzoo.report.build import _facts
 from graphzoo.runs.checkpoints import find_runs, locate
 from graphzoo.runs.record import find_records, group_records
+from graphzoo.system import files
 from graphzoo.training.trust import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
@@ -467,6 +470,19 @@ def test_no_spelling_in_a_run_configuration_runs_code(trained, cli, workplace, m
     if result.status:
         assert "--trust" in result.err
     assert sys.path == before
+
+
+def test_a_full_folder_for_temporary_files_is_named(trained, cli, tmp_path, monkeypatch):
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(files.os, "fsync", no_room)
+    result = cli("fit", "--ckpt_path", trained, "--trainer.max_epochs=3")
+    assert result.status == 1
+    assert re.search(rf"graphzoo: {re.escape(str(tmp_path))}/.*config\.yaml: No space left", result.err), (
+        result.err
+    )
 
 
 def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
