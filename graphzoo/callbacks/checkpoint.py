@@ -263,9 +263,12 @@ class LastCheckpoint(Checkpoint):
         checkpoint["callback_metrics"] = metrics
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen for signals, in the place of Lightning, which would stop in the middle of a validation."""
-        requeued = os.environ.get("SLURM_JOB_ID") and signal.getsignal(signal.SIGUSR1) != signal.SIG_DFL
-        if threading.current_thread() is not threading.main_thread() or requeued or self._handlers:
+        """Listen for signals, in the place of Lightning, which would stop in the middle of a validation.
+
+        Under SLURM, too: Lightning answers only the signal that comes before a job is requeued, and its
+        checkpoint of that moment may lie in the middle of a step.
+        """
+        if threading.current_thread() is not threading.main_thread() or self._handlers:
             return
         self._at_once = trainer.world_size == 1  # of several the others would wait for this one
         for signum in (signal.SIGINT, signal.SIGTERM):

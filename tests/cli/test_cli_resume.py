@@ -54,6 +54,21 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
 
 
 @pytest.mark.fault(
+    "SLURM ends or requeues a job",
+    "last.ckpt is written after the current step, as after SIGTERM anywhere",
+)
+def test_a_job_that_slurm_ends_leaves_its_last_step(fit, cli, monkeypatch):
+    job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", "--trainer.callbacks.epoch=1"]
+    stopped = fit("--run_dir=run", *stop, "--trainer.callbacks.batch=1", status=143)
+    assert "last.ckpt holds the state" in stopped.err
+    assert load("run/checkpoints/last.ckpt")["global_step"] == 6, "of four steps an epoch"
+    assert cli("fit", "--ckpt_path", "run", "--trust").status == 0
+
+
+@pytest.mark.fault(
     "SIGTERM or Ctrl-C before the end of the first step, or in the test",
     "status 143 or 130 at once; the message says how to start again or resume",
 )
