@@ -500,6 +500,15 @@ def test_a_full_folder_for_temporary_files_is_named(trained, cli, tmp_path, monk
     )
 
 
+def test_a_file_that_is_called_like_a_setting_is_named(trained, cli, workplace):
+    (workplace / "l2").write_text("mine")
+    result = cli("test", "--ckpt_path", trained)
+    assert result.status == 2
+    assert "model.encoder.norm is 'l2'" in result.err and "rename the file" in result.err
+    (workplace / "l2").rename(workplace / "l3")
+    assert cli("test", "--ckpt_path", trained).status == 0
+
+
 def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
     """Plain settings and the callbacks that end a training are kept; others are left out of a test aloud."""
     config = yaml.safe_load((trained / "config.yaml").read_text())
