@@ -236,6 +236,7 @@ class LastCheckpoint(Checkpoint):
         self._has_stepped = self._at_once = False
         self._saved_at = time.monotonic()
         self._handlers: dict[int, Any] = {}
+        self._metrics: dict[str, Tensor] = {}  # of a checkpoint inside an epoch
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         use_checkpoint_file(trainer)
@@ -248,11 +249,26 @@ class LastCheckpoint(Checkpoint):
         Lightning would go through the end of that epoch again, and leave out the batches of the next one.
         """
         trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
+        self._metrics = {}
+        metrics = checkpoint.get("callback_metrics")
+        for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+            if isinstance(name, str) and isinstance(value, float):
+                self._metrics[name] = torch.tensor(value, dtype=torch.float64)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep what callbacks and schedules read at the end of an epoch, whose validation may be over."""
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        checkpoint["callback_metrics"] = metrics
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen for signals, in the place of Lightning, which would stop in the middle of a validation."""
-        requeued = os.environ.get("SLURM_JOB_ID") and signal.getsignal(signal.SIGUSR1) != signal.SIG_DFL
-        if threading.current_thread() is not threading.main_thread() or requeued or self._handlers:
+        """Listen for signals, in the place of Lightning, which would stop in the middle of a validation.
+
+        Under SLURM, too: Lightning answers only the signal that comes before a job is requeued, and its
+        checkpoint of that moment may lie in the middle of a step.
+        """
+        if threading.current_thread() is not threading.main_thread() or self._handlers:
             return
         self._at_once = trainer.world_size == 1  # of several the others would wait for this one
         for signum in (signal.SIGINT, signal.SIGTERM):
@@ -262,6 +278,8 @@ class LastCheckpoint(Checkpoint):
         """Listen where there was no check before training, too."""
         self._saved_at, self._has_stepped, self._stops_later = time.monotonic(), False, False
         self._saved_step = -1
+        trainer.callback_metrics.update(self._metrics)
+        self._metrics = {}
         self.on_sanity_check_start(trainer, pl_module)
         if trainer.received_sigterm:
             self._note(signal.SIGTERM, None)
@@ -286,6 +304,8 @@ class LastCheckpoint(Checkpoint):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._has_stepped = self._has_stepped or not trainer.fit_loop._should_accumulate()
+        # or Lightning would leave out the step of a `ReduceLROnPlateau` at the end of a resumed epoch
+        trainer.fit_loop._restarting = False
         self._finish_step(trainer)
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation

@@ -52,6 +52,7 @@ def write_pretrained(
         UsageError: if there is something in `folder`, it cannot be written, or a setting is not a plain
             value.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
@@ -62,7 +63,10 @@ def write_pretrained(
         kept = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
         settings_file, weights_file = part / SETTINGS, part / WEIGHTS
         settings_file.write_text(text + "\n", encoding="utf-8")
-        save_file(kept, weights_file, metadata={"format": "pt"})
+        try:
+            save_file(kept, weights_file, metadata={"format": "pt"})
+        except SafetensorError as error:  # what the system says, as on a full disk
+            raise OSError(str(error)) from error
         # safetensors writes for the owner alone, whatever the umask; who shares a folder shares all of it
         weights_file.chmod(stat.S_IMODE(settings_file.stat().st_mode))
         if card:

@@ -28,6 +28,7 @@ from graphzoo.encoders.pretrained import (
 from graphzoo.errors import UsageError, check_choice
 from graphzoo.runs.published import shown_metrics
 from graphzoo.runs.results_file import SELECTED, is_tested, read_results, selection_of
+from graphzoo.system.files import NO_ROOM
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import copy_regular
@@ -157,8 +158,8 @@ def _export_program(
     from graphzoo.inference.program import write_program
 
     with new_folder(folder) as part:
-        write_program(task, part, to)
         with writing(folder):
+            write_program(task, part, to)
             if graph is not None:
                 copy_folder(graph, part / "graph")
             # of a large data set a run has no copy, and neither has its program
@@ -259,6 +260,9 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
                 copy_regular(source / name, target / name, most=_MOST_GRAPH)
         (target / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
     except (OSError, ValueError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            what = f"{tempfile.gettempdir()} has no room for a copy of the run's graph: {error.strerror}"
+            raise UsageError(f"{what}\nMake room, or set TMPDIR to a folder on another disk") from error
         raise_if_not_the_file(error, source / "meta.json")
         if isinstance(error, OSError) and error.filename not in (None, str(source / "meta.json")):
             what = f"{error.filename} cannot be exported: {error.strerror}"

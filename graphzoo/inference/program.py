@@ -6,6 +6,7 @@ those of the model on the whole graph, a little slower, for the fused kernels st
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
@@ -331,7 +332,10 @@ def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
     if to == "onnx":
         converted.save(file)
     else:
-        torch.export.save(traced, file)
+        # not into the file: on a full disk torch's writer would end the process
+        archive = io.BytesIO()
+        torch.export.save(traced, archive)
+        file.write_bytes(archive.getbuffer())
     described = {
         "inputs": {name: text for name, (_, text) in program.inputs.items()},
         "output": program.output,

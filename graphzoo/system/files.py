@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import BinaryIO
 from graphzoo.errors import DataError, UsageError
 from graphzoo.system.memory import available_bytes
 
+# Of an OSError: the disk or quota is full, or a limit of the size of files is reached.
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # Bytes that any packed file may unpack to, and how many times its own size a larger one may: one-hot features
 # shrink to a five-hundredth, and packing's best, a little over a thousandth, is left to endless zeros.
 _UNPACKED, _GROWTH = 1 << 26, 1000
@@ -55,7 +58,8 @@ def _leads_on(link: Path, folder: Path) -> bool:
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill a file beside `path`, then give it that name at once; the folder is made.
 
-    An OSError names `path` if the file cannot be opened or kept; what `write` raises stays as it is.
+    An OSError names `path` if the file cannot be opened or kept, or there is no room for it; what `write`
+    raises otherwise stays as it is.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     filled = False
@@ -68,7 +72,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        if error.filename != str(partial) and not (filled and error.filename is None):
+        nameless = error.filename is None and (filled or error.errno in NO_ROOM)
+        if error.filename != str(partial) and not nameless:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:

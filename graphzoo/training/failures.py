@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError, of_system, shorten
+from graphzoo.system.files import NO_ROOM
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.paths import relative, typed
 from graphzoo.system.processes import lost_a_process, rank
@@ -20,7 +20,6 @@ from graphzoo.system.streams import refuses_output
 from graphzoo.training.plan import RunState
 from graphzoo.training.trust import plain_settings
 
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Where all processes fail alike, the first one tells it and ends the others before they do.
 _PATIENCE = 3.0
 
@@ -42,7 +41,7 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
         return f"{'training stopped' if state.plan.command == 'fit' else 'stopped'}: {text}", 1
     if isinstance(error, OSError) and error.filename is None and refuses_output():
         return f"{of_system(error)[0]}\n{how_to_resume(state)}", 1
-    if isinstance(error, OSError) and error.errno in _NO_ROOM and state.began:
+    if isinstance(error, OSError) and error.errno in NO_ROOM and state.began:
         message = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
         return f"{message}\nMake room. {how_to_resume(state)}", 1
     if isinstance(error, UsageError):

@@ -26,6 +26,7 @@ from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.ops.eager import float32_precision
+from graphzoo.system.files import write_text_atomically
 from graphzoo.system.memory import is_out_of_memory, keep_freed_memory
 from graphzoo.system.paths import typed
 from graphzoo.system.processes import rank
@@ -218,7 +219,7 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     names = [name.removeprefix("trainer.") for name in dropped]
     state.left_out = {name: settings["trainer"][name] for name in names}
     path = scratch / "config.yaml"
-    path.write_text(yaml.safe_dump(kept, sort_keys=False), encoding="utf-8")
+    write_text_atomically(path, yaml.safe_dump(kept, sort_keys=False))
     state.arguments[state.arguments.index(str(config))] = str(path)
     return path
 

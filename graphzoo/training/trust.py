@@ -240,6 +240,11 @@ def _unregistered(origin: str, class_path: str) -> UsageError:
 
 
 def _refused(origin: str, place: str, value: Any) -> UsageError:
+    if isinstance(value, str) and _WORD.fullmatch(value) and os.path.isfile(value):
+        return UsageError(
+            f"{origin}: {place} is {value[:100]!r}, and the parser could read the file of that name\n"
+            "Call the command from another folder, rename the file, or add --trust"
+        )
     return UsageError(
         f"{origin}: {place} is {str(value)[:100]!r}, which could run code\n"
         "Nothing was imported. If you know what it does, add --trust"

@@ -2,9 +2,11 @@
 
 import os
 import pickle
+import re
 import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from graphzoo.errors import UsageError
 from graphzoo.report.build import _facts
 from graphzoo.runs.checkpoints import find_runs, locate
 from graphzoo.runs.record import find_records, group_records
+from graphzoo.system import files
 from graphzoo.training.trust import plain_settings
 
 MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
@@ -48,6 +51,21 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
     assert results("whole")["metrics"] == results("parts")["metrics"]
     assert results("whole")["best_epoch"] == results("parts")["best_epoch"]
     assert figures("whole") == figures("parts")
+
+
+@pytest.mark.fault(
+    "SLURM ends or requeues a job",
+    "last.ckpt is written after the current step, as after SIGTERM anywhere",
+)
+def test_a_job_that_slurm_ends_leaves_its_last_step(fit, cli, monkeypatch):
+    job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0}
+    for name, value in job.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    stop = ["--trainer.callbacks+=helpers.own.SendSignal", "--trainer.callbacks.epoch=1"]
+    stopped = fit("--run_dir=run", *stop, "--trainer.callbacks.batch=1", status=143)
+    assert "last.ckpt holds the state" in stopped.err
+    assert load("run/checkpoints/last.ckpt")["global_step"] == 6, "of four steps an epoch"
+    assert cli("fit", "--ckpt_path", "run", "--trust").status == 0
 
 
 @pytest.mark.fault(
@@ -467,6 +485,28 @@ def test_no_spelling_in_a_run_configuration_runs_code(trained, cli, workplace, m
     if result.status:
         assert "--trust" in result.err
     assert sys.path == before
+
+
+def test_a_full_folder_for_temporary_files_is_named(trained, cli, tmp_path, monkeypatch):
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(files.os, "fsync", no_room)
+    result = cli("fit", "--ckpt_path", trained, "--trainer.max_epochs=3")
+    assert result.status == 1
+    assert re.search(rf"graphzoo: {re.escape(str(tmp_path))}/.*config\.yaml: No space left", result.err), (
+        result.err
+    )
+
+
+def test_a_file_that_is_called_like_a_setting_is_named(trained, cli, workplace):
+    (workplace / "l2").write_text("mine")
+    result = cli("test", "--ckpt_path", trained)
+    assert result.status == 2
+    assert "model.encoder.norm is 'l2'" in result.err and "rename the file" in result.err
+    (workplace / "l2").rename(workplace / "l3")
+    assert cli("test", "--ckpt_path", trained).status == 0
 
 
 def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):

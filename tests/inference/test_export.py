@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from helpers.node_graphs import write_npz
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import graphzoo
@@ -19,7 +20,7 @@ from graphzoo.cli import main
 from graphzoo.encoders import GALiT, KnowFormer, NodeFormer
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
-from graphzoo.inference import export_run
+from graphzoo.inference import export, export_run
 from graphzoo.types import GraphSpec
 
 
@@ -321,14 +322,31 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
 
 
-def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch, error):
     import safetensors.torch
 
     def full(*_, **__):
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(safetensors.torch, "save_file", full)
-    with pytest.raises(UsageError, match="cannot be written: No space left"):
+    with pytest.raises(UsageError, match=r"model cannot be written: .*No space left"):
+        export_run(umls_run.path, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_folder_for_temporary_files_is_no_damage_to_the_run(umls_run, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(export, "copy_regular", full)
+    with pytest.raises(UsageError, match="no room for a copy of the run's graph: No space left.*\n.*TMPDIR"):
         export_run(umls_run.path, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 

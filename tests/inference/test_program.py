@@ -199,6 +199,18 @@ def test_a_program_with_other_scores_is_not_written(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_full_disk_is_told_and_leaves_nothing(umls_run, tmp_path, monkeypatch):
+    """Torch's own writer would end the process."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UsageError, match="model cannot be written: No space left on device"):
+        export_run(umls_run.path, tmp_path / "model", to="torch.export")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_links_as_answers(tmp_path):
     task = trained(LinkPrediction(lambda spec: KnowFormer(spec, num_heads=2, **SMALL)), GraphSpec(9, 1))
     write_program(task, tmp_path)

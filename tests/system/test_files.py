@@ -17,7 +17,7 @@ def test_a_text_is_there_at_once_with_its_line_ends(tmp_path):
     assert path.read_bytes() == b"" and [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
 def test_what_cannot_be_written_is_named_and_the_old_content_stays(tmp_path, monkeypatch, step):
     path = tmp_path / "kept.txt"
     path.write_text("old")
@@ -25,9 +25,10 @@ def test_what_cannot_be_written_is_named_and_the_old_content_stays(tmp_path, mon
     def no_room(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, step, no_room)
+    if step != "write":
+        monkeypatch.setattr(files.os, step, no_room)
     with pytest.raises(OSError) as caught:
-        write_text_atomically(path, "new")
+        write_atomically(path, no_room if step == "write" else lambda file: file.write(b"new"))
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(path)
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
 

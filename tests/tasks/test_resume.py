@@ -176,9 +176,12 @@ def falling(interval):
     "a run with `ReduceLROnPlateau` is stopped or killed, and resumed",
     "the scheduler takes as many steps as without the stop",
 )
-@pytest.mark.parametrize(("interval", "stop"), [("epoch", (2, 0)), ("step", (1, 4))])
-def test_plateaus_miss_no_step(interval, stop, tmp_path):
-    case = falling(interval)
+@pytest.mark.parametrize(
+    ("interval", "stop", "every"),
+    [("epoch", (2, 0), 1.0), ("epoch", (1, 4), 1.0), ("epoch", (1, 7), 3), ("step", (1, 4), 1.0)],
+)
+def test_plateaus_miss_no_step(interval, stop, every, tmp_path):
+    case = dataclasses.replace(falling(interval), trainer={"val_check_interval": every})
     stops = {"stop": (*stop, "on_train_batch_start")}
     train(case, tmp_path / "whole", more=[Killed(tmp_path / "whole", stops)])
     left = tmp_path / "stop" / "checkpoints" / "last.ckpt"

@@ -45,7 +45,11 @@ WRITTEN = {  # by a method of theirs
     "training/lightning_cli.py": [(LightningCLI, "_subcommand_parsers")],
     "training/settings.py": [(DDPStrategy, "_start_method")],
     "checkpoints/checks.py": [(LightningModule, "_trainer"), (WeightAveraging, "_average_model")],
-    "callbacks/checkpoint.py": [(Trainer, "_checkpoint_connector"), (_FitLoop, "_can_stop_early")],
+    "callbacks/checkpoint.py": [
+        (Trainer, "_checkpoint_connector"),
+        (_FitLoop, "_can_stop_early"),
+        (_FitLoop, "_restarting"),
+    ],
     "search/study.py": [(Study, "_storage"), (Trial, "_trial_id")],
     "system/progress.py": [(Console, "_live_stack")],
     "encoders/pyg_transformers.py": [(Polynormer, "_global")],
