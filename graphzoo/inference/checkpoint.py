@@ -73,7 +73,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")
     if described["format"] > CHECKPOINT_FORMAT:
         raise UsageError(
-            f"{path}: format {described['format']}, this graphzoo reads {CHECKPOINT_FORMAT}; "
+            f"{path} has format {described['format']}, but this graphzoo reads {CHECKPOINT_FORMAT}; "
             f"install {_version(described, 'a newer version')}"
         )
     _check_parts(described, _PARTS, path)
