@@ -431,7 +431,7 @@ def test_own_triples_are_told_the_time_of_the_whole_run(cli, tiny_kg):
         "--model.encoder.hidden_channels=8", "--model.encoder.num_heads=2",
     )  # fmt: skip
     assert done.status == 0, done.err
-    assert "for 20 epochs" in done.out and "as long as it is let" not in done.out
+    assert "for 20 epochs" in done.out and "without an end" not in done.out
     training = "batches of 64 queries, at most 20 epochs, ends after 4 validations without a better val/mrr"
     assert shown(done)["training"].endswith(training)
 
