@@ -31,14 +31,14 @@ class WarmupEMAWeightAveraging(WeightAveraging):
         self.decay = decay
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Make the average, under `64-true` in double precision: Lightning takes the model alone to it."""
+        """Make the average, in double precision under `64-true`: Lightning converts only the model."""
         if stage == "fit":  # counted from here, or as a checkpoint says, not as the fit before
             self._latest_update_step, self._latest_update_epoch = 0, -1
         precision = trainer.precision_plugin
         if not isinstance(precision, DoublePrecision):
             super().setup(trainer, pl_module, stage)
             return
-        # before weights are restored: what is loaded into single precision has lost its last bits
+        # before weights are restored: loaded into single precision, they would lose their last bits
         with precision.module_init_context():
             super().setup(trainer, pl_module, stage)
         precision.convert_module(pl_module)
@@ -46,13 +46,13 @@ class WarmupEMAWeightAveraging(WeightAveraging):
             precision.convert_module(self._average_model)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the average to the weights, which are on their device only now."""
+        """Move the average to the device of the weights, which is known only now."""
         if self._average_model is not None:
             self._average_model.to(pl_module.device)
 
 
 def _average(average: Tensor, latest: Tensor, updates: Tensor | int, *, decay: float) -> Tensor:
-    """The new average; whole numbers (counters among the buffers) are taken as they are."""
+    """The new average; integers (counters among the buffers) are copied."""
     if not average.is_floating_point():
         return latest
     count = torch.as_tensor(updates, dtype=torch.float64, device=average.device)

@@ -1,4 +1,4 @@
-"""A length of training that follows the size of the graph, for data that no recipe knows."""
+"""Chooses the length of training by the size of the graph, for data without a recipe."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MIN_ROUNDS, _MAX_ROUNDS = 10, 20
 
 
 class QueryBudget(EarlyStopping):
-    """Cuts the training of a graph of any size to about so many queries, in 10 to 20 epochs.
+    """Limits the training on a graph of any size to about `queries` queries, in 10 to 20 epochs.
 
-    An epoch of a large graph asks a part of its triples, drawn anew each time; a small graph is asked 20
-    times, and the budget is not used up. The learning rate falls after half and after three quarters of the
-    epochs, and training ends early after `patience` validations without a better MRR. A length that the user
-    set stays, and is not ended early: `--trainer.max_epochs` (or `max_steps`, `max_time`); so does
-    `--trainer.limit_train_batches`.
+    On a large graph an epoch asks a part of the triples, drawn anew each time. On a small graph there are 20
+    epochs, and the budget is not used up. The learning rate falls after half and after three quarters of the
+    epochs, and training ends early after `patience` validations without a better MRR. If the user sets a
+    length (`--trainer.max_epochs`, `max_steps` or `max_time`), it is kept, and training does not end early.
+    `--trainer.limit_train_batches` is kept, too.
 
     Args:
         queries: Training queries of the whole run.
@@ -64,5 +64,5 @@ class QueryBudget(EarlyStopping):
             task.lr_milestones = [epochs // 2, 3 * epochs // 4]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best score and the waiting so far; the patience is this run's."""
+        """Restore the best score and the validations since then; the patience is that of this run."""
         super().load_state_dict({**state_dict, "patience": self.patience})

@@ -43,18 +43,18 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not a mistake
 class BestCheckpoint(ModelCheckpoint):
     """Keeps `best.ckpt`: the weights with the best validation metric.
 
-    Short epochs improve many times a second. Then the improvement is copied to main memory at once and
-    written a second after the last write, before any `last.ckpt`, when training ends, and when it fails: on
-    disk nothing is missed but what a killed process improved in its last second, and a resumed run finds that
-    again. An epoch whose metric is NaN or infinite is never the best, nor are weights that are. Of equal
-    epochs the first is kept; of perfect ones, with a metric of 1, the last: they were trained longer, and on
-    few validation samples there are many.
+    With short epochs, the metric may improve many times a second. An improvement is copied to main memory at
+    once. It is written a second after the last write, before any `last.ckpt`, when training ends, and when it
+    fails. So a killed process loses only the improvements of its last second, and a resumed run finds them
+    again. An epoch whose metric or weights are NaN or infinite is never the best. Of equal epochs the first
+    is kept. Of perfect ones, with a metric of 1, the last is kept: it was trained longest, and with few
+    validation samples there are many.
 
     Args:
         directory: Folder of the checkpoints.
-        monitor: Name of the metric; "auto" is what the task says once the data are known.
-        mode: "max" or "min"; with "auto", the task's.
-        seconds: Least time between two writes.
+        monitor: Name of the metric; "auto" takes that of the task once the data are known.
+        mode: "max" or "min"; with "auto", that of the task.
+        seconds: Shortest time between two writes.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BestCheckpoint(ModelCheckpoint):
         self._pending: dict[str, Any] | None = None
         self._resumed_step = math.inf
         self._written_at = -math.inf
-        self._untold = False  # whether loggers do not know of the file yet
+        self._untold = False  # whether loggers still have to be told of the file
         self._resumed_data: object = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -96,12 +96,12 @@ class BestCheckpoint(ModelCheckpoint):
                 self.mode, self.kth_value = mode, -self.kth_value
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note an improvement; write one that has waited."""
+        """Note an improvement, and write one that is due."""
         super().on_validation_end(trainer, pl_module)
         self._flush_in_time(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The same, where an epoch has one validation: Lightning notes it here."""
+        """The same if an epoch has one validation: Lightning then notes improvements here."""
         super().on_train_epoch_end(trainer, pl_module)
         self._flush_in_time(trainer)
 
@@ -111,7 +111,7 @@ class BestCheckpoint(ModelCheckpoint):
         self._tell(trainer)
 
     def _tell(self, trainer: Trainer) -> None:
-        """Let loggers read what was written; they may fail, so not while something else is to be saved."""
+        """Tell loggers of a new file. They may fail, so this comes after everything is saved."""
         untold, self._untold = self._untold, False
         for logger in trainer.loggers if untold else ():
             logger.after_save_checkpoint(proxy(self))
@@ -122,24 +122,24 @@ class BestCheckpoint(ModelCheckpoint):
         self._tell(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Write what has waited: it was good."""
+        """Write the improvement that was not written yet: it is still good."""
         super().on_exception(trainer, pl_module, exception)
         try:
             self.flush(trainer)
-        except OSError as error:  # the run says why it failed, not that its disk is full as well
+        except OSError as error:  # must not hide the error that ended the run
             log.warning("best.ckpt stays as it was: %s", error)
 
     def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
         """Whether the epoch is the best so far; Lightning takes the first one, whatever its metric."""
         if current is None:
             return False
-        # As many collective calls in every process, whatever its own figure is.
+        # Every process must make the same collective calls, whatever its own value is.
         finite = bool(trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(current)), all=True))
         perfect = self.mode == "max" and bool(current == 1 == self.best_model_score)
         perfect = bool(trainer.strategy.reduce_boolean_decision(perfect, all=True))
         better = bool(super().check_monitor_top_k(trainer, current)) or perfect
         if not finite:
-            log.warning("%s is %s: not the best, whatever the others are", self.monitor, float(current))
+            log.warning("%s is %s, so this epoch is not the best", self.monitor, float(current))
         return finite and better
 
     def flush(self, trainer: Trainer) -> None:
@@ -159,7 +159,7 @@ class BestCheckpoint(ModelCheckpoint):
         if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
             super()._save_checkpoint(trainer, filepath)
             return
-        # pulled here in every process, as modules may gather their state
+        # in every process, since modules may gather their state
         checkpoint = trainer._checkpoint_connector.dump_checkpoint(self.save_weights_only)
         self._pending = _copy(checkpoint) if trainer.is_global_zero else {}
         self._last_global_step_saved = trainer.global_step
@@ -173,12 +173,12 @@ class BestCheckpoint(ModelCheckpoint):
         self._resumed_data = _data_of(checkpoint)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score, and no path: the file is this run's own, wherever the run lies today.
+        """Restore the best score, but no path: the run directory may have been moved.
 
-        Where that is not there, the best of the epochs to come is kept; also where a process that was killed
-        wrote it after the checkpoint: the score is that of an earlier file. Where training stops inside an
-        epoch, it may be validated after it was saved, so the file's own score counts; that of a file of other
-        data does not.
+        Nothing is restored if best.ckpt is missing, if it is newer than the checkpoint (a killed process
+        wrote it), or if it belongs to other data. The best of the epochs to come is then kept. The score is
+        read from best.ckpt itself: if training stops inside an epoch, the last validation may come after the
+        save.
         """
         here, score = os.path.join(str(self.dirpath), "best.ckpt"), state_dict.get("best_model_score")
         if not os.path.isfile(here) or (found := _read(here)).get("global_step", -1) > self._resumed_step:
@@ -197,33 +197,34 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 def forget_best(callback: ModelCheckpoint) -> None:
-    """Let the next epoch that is validated be the best: scores so far are of other data. Files stay."""
+    """Forget the best score, which is of other data: the next validated epoch is the best. Files stay."""
     callback.best_model_path = callback.kth_best_model_path = ""
     callback.best_model_score, callback.best_k_models = None, {}
     callback.kth_value = torch.tensor(math.inf if callback.mode == "min" else -math.inf)
 
 
 class LastCheckpoint(Checkpoint):
-    """Keeps `last.ckpt`: after the first epoch, after others when some time has passed, every few minutes
-    inside one, at the end, and when the run is told to stop.
+    """Keeps `last.ckpt`, from which a run resumes.
 
-    Inside an epoch it is written between two optimiser steps only, so that no micro-batch of a step is lost;
-    with a loader that knows its place, the resumed run is the uninterrupted one. Where a validation follows
-    upon a step, it is written after that. It is not written when something fails: no run can resume from the
-    middle of a step; nor with weights that are NaN or infinite.
+    It is written after the first epoch, after later ones if some time has passed, every few minutes inside an
+    epoch, at the end, and when the run is told to stop. Inside an epoch it is written only between two
+    optimiser steps, so that no micro-batch of a step is lost. With a loader that counts its batches, a
+    resumed run then gives the same results as an uninterrupted one. If a validation follows a step, the
+    checkpoint is written after it. It is not written after an error, since no run can resume from the middle
+    of a step, nor with weights that are NaN or infinite.
 
-    Training that ends inside an epoch, by `max_steps`, `max_time` or `should_stop`, ends between two steps,
-    too, and a run that is resumed goes on there.
+    Training that ends inside an epoch, by `max_steps`, `max_time` or `should_stop`, also ends between two
+    steps, and a resumed run continues there.
 
-    SIGINT and SIGTERM are answered by saving at the next such place and raising `Interrupted`. A second one
-    ends the run at once, and so does one before the end of the first step, where there is nothing to save;
-    of several processes that train together all finish that step.
+    On SIGINT or SIGTERM the state is saved at the next such place, and `Interrupted` is raised. A second
+    signal ends the run at once. So does one before the end of the first step, when there is nothing to save;
+    several processes all finish that step.
 
     Args:
         directory: Folder of the checkpoints.
         minutes: Time between two checkpoints inside an epoch.
-        seconds: Least time between two checkpoints after epochs; those after the first and the last epoch are
-            written in any case.
+        seconds: Shortest time between two checkpoints after epochs; those after the first and the last epoch
+            are always written.
     """
 
     def __init__(
@@ -244,9 +245,9 @@ class LastCheckpoint(Checkpoint):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Let a run that is limited by steps begin a new epoch where one was over, as others do.
+        """Let a run with `max_steps` begin a new epoch after a finished one, as other runs do.
 
-        Lightning would go through the end of that epoch again, and leave out the batches of the next one.
+        Lightning would repeat the end of that epoch, and skip the batches of the next one.
         """
         trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
         self._metrics = {}
@@ -263,19 +264,19 @@ class LastCheckpoint(Checkpoint):
         checkpoint["callback_metrics"] = metrics
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen for signals, in the place of Lightning, which would stop in the middle of a validation.
+        """Handle signals instead of Lightning, which would stop in the middle of a validation.
 
         Under SLURM, too: Lightning answers only the signal that comes before a job is requeued, and its
         checkpoint of that moment may lie in the middle of a step.
         """
         if threading.current_thread() is not threading.main_thread() or self._handlers:
             return
-        self._at_once = trainer.world_size == 1  # of several the others would wait for this one
+        self._at_once = trainer.world_size == 1  # other processes would wait for this one
         for signum in (signal.SIGINT, signal.SIGTERM):
             self._handlers[signum] = signal.signal(signum, self._note)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen where there was no check before training, too."""
+        """Handle signals also if there was no sanity check before."""
         self._saved_at, self._has_stepped, self._stops_later = time.monotonic(), False, False
         self._saved_step = -1
         trainer.callback_metrics.update(self._metrics)
@@ -285,7 +286,7 @@ class LastCheckpoint(Checkpoint):
             self._note(signal.SIGTERM, None)
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop if told to since the last save. Listen again in one process; a test leaves nothing to save."""
+        """Stop on a signal since the last save. A single process handles signals again, but saves nothing."""
         if self._signum is not None:
             raise Interrupted(self._signum, self.path)
         self._has_stepped = False
@@ -296,7 +297,7 @@ class LastCheckpoint(Checkpoint):
         at_once = self._signum is not None or (self._at_once and not self._has_stepped)
         self._signum = signum
         if signum == signal.SIGTERM:
-            signal.signal(signum, signal.SIG_DFL)  # with the next one the system ends the process
+            signal.signal(signum, signal.SIG_DFL)  # the next one ends the process
         if at_once:
             raise KeyboardInterrupt if signum == signal.SIGINT else SIGTERMException
 
@@ -322,14 +323,14 @@ class LastCheckpoint(Checkpoint):
             self._postponed = False
             self._save_now_and_then(trainer)
         elif not trainer.sanity_checking and self._saved_step != trainer.global_step:
-            if _ends_inside(trainer):  # told so after the step's hook, or validated unforeseen
+            if _ends_inside(trainer):  # stopped after the step's hook, or by an unexpected validation
                 loop = trainer.fit_loop.epoch_loop
                 loop._batches_that_stepped += 1  # as after the validation
                 self._save_now_and_then(trainer)
                 loop._batches_that_stepped -= 1
 
     def _finish_step(self, trainer: Trainer) -> None:
-        """Let training that is told to stop inside a step stop at its end."""
+        """If training is told to stop inside a step, let it stop at the end of the step."""
         if not trainer.fit_loop._should_accumulate():
             trainer.should_stop = trainer.should_stop or self._stops_later
             self._stops_later = False
@@ -345,7 +346,7 @@ class LastCheckpoint(Checkpoint):
         """Save after the last epoch, and after others when it is time."""
         inside = not trainer.fit_loop.epoch_loop._num_ready_batches_reached()
         if inside and self._saved_step == trainer.global_step:
-            return  # training stops inside it, and was saved after its last step: here it would seem over
+            return  # the epoch is not over, and was saved after its last step; saved here it would seem over
         waited = time.monotonic() - self._saved_at > self.seconds or not self._has_saved
         self._save_when((trainer.is_global_zero and waited) or is_last_epoch(trainer), trainer)
 
@@ -356,7 +357,7 @@ class LastCheckpoint(Checkpoint):
         self.on_train_end(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop if told to, in the last epoch too: the test can wait."""
+        """Stop on a signal, in the last epoch, too: the test can be run later."""
         if self._stopping:
             raise Interrupted(self._signum or signal.SIGTERM, self.path)
 
@@ -365,24 +366,24 @@ class LastCheckpoint(Checkpoint):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         while self._handlers:
             signum, handler = self._handlers.popitem()
-            # After a run that went well Lightning has put back what was there before. Its own handler, which
-            # we know, would keep the whole trainer, and be called by the next one's.
+            # After a successful run Lightning has restored the earlier handlers. The one saved here is its
+            # own: restored, it would keep the whole trainer alive, and the next trainer's would call it.
             if signal.getsignal(signum) == self._note:
                 signal.signal(signum, handler)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Give the signals back; see the class for why nothing is saved."""
+        """Restore the signal handlers; see the class for why nothing is saved."""
         self.teardown(trainer, pl_module, "fit")
-        self._signum, self._stopping = None, False  # heeded: the next fit of this trainer is not told to stop
+        self._signum, self._stopping = None, False  # handled: the next fit of this trainer must not stop
 
     def _any(self, trainer: Trainer, here: bool) -> bool:
-        """Whether it holds in any process."""
+        """Whether `here` is true in any process."""
         if trainer.world_size == 1:
             return here
         return bool(trainer.strategy.reduce_boolean_decision(here, all=False))
 
     def _save_when(self, due: bool, trainer: Trainer) -> None:
-        """Save if it is time or a signal has come, in any process; then a signal stops them all."""
+        """Save if it is due or a signal has come in any process; a signal then stops all of them."""
         if self._any(trainer, due or self._signum is not None):
             self._save(trainer)
             self._stopping = self._any(trainer, self._signum is not None)
@@ -392,7 +393,7 @@ class LastCheckpoint(Checkpoint):
             return
         for callback in trainer.checkpoint_callbacks:
             if isinstance(callback, BestCheckpoint):
-                callback.flush(trainer)  # what this checkpoint calls the best has to be there
+                callback.flush(trainer)  # this checkpoint refers to best.ckpt, so that must exist
         check_saved_weights(trainer)
         with _stepped_plateaus(trainer):
             trainer.save_checkpoint(self.path, weights_only=False)
@@ -402,7 +403,7 @@ class LastCheckpoint(Checkpoint):
 
 @contextlib.contextmanager
 def _stepped_plateaus(trainer: Trainer) -> Iterator[None]:
-    """With each `ReduceLROnPlateau` as it is about to be: Lightning lets it step after the save."""
+    """Step each `ReduceLROnPlateau` for the time of a save: Lightning does so only after it."""
     loop = trainer.fit_loop.epoch_loop
     plateaus = [config.scheduler for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
     if not plateaus:
@@ -430,7 +431,7 @@ def _data_of(checkpoint: dict[str, Any]) -> object:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """A checkpoint; of a file that cannot be read, a step after all others, as if it were not there."""
+    """Read a checkpoint; an unreadable one gets an infinite step, so that it counts as missing."""
     try:
         return read_checkpoint(Path(path))
     except UsageError as error:

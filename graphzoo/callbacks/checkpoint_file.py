@@ -1,4 +1,4 @@
-"""Writing a checkpoint so that its name always stands for a whole file with usable weights."""
+"""Writes checkpoints so that a file of that name is always complete."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lightning.pytorch import Trainer
 
 
 class CheckpointFile(TorchCheckpointIO):
-    """Writes beside the target and renames; waits for the disk, too, where that has not been for a while.
+    """Writes a file beside the target and renames it; from time to time it also waits for the disk.
 
-    Lightning's own writes into the system's folder for temporary files and moves the result. Where that is
-    another disk, moving is copying: a process killed in its middle, or a full disk, would leave neither the
-    old checkpoint nor the new one. This one streams, too, instead of holding the file in memory. Waits are
-    for power cuts alone, and take seconds on a busy disk.
+    Lightning's own class writes into the system's temporary folder and moves the result. If that folder is on
+    another disk, moving means copying: if the process is killed meanwhile, or the disk is full, neither the
+    old checkpoint nor the new one is left. This class also streams instead of holding the file in memory.
+    Waiting for the disk guards only against power cuts, and takes seconds on a busy disk.
     """
 
-    seconds = 20.0  # least time between two waits for the same file
+    seconds = 20.0  # shortest time between two waits for the same file
 
     def __init__(self) -> None:
         self._waited: dict[Path, float] = {}
@@ -31,9 +31,10 @@ class CheckpointFile(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
-        """Replace the file by a whole new one, or leave it as it was; addresses with `://` are Lightning's.
+        """Replace the file by a complete new one, or leave it as it was; Lightning writes to addresses with `://`.
 
-        Of one that cannot be written an `OSError` has the name, and the reason of the system.
+        Raises:
+            OSError: if the file cannot be written, with its name and the system's reason.
         """
         if "://" in str(path):  # a remote store of fsspec, which replaces whole objects itself
             super().save_checkpoint(checkpoint, str(path), storage_options)
@@ -66,7 +67,7 @@ class CheckpointFile(TorchCheckpointIO):
 
 
 class _Writer:
-    """Passes on what is written, and remembers why it could not be."""
+    """Writes to a file, and remembers the error if that fails."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

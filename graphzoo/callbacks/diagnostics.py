@@ -1,4 +1,4 @@
-"""Curves of the optimisation and of speed, for every logger, that cost next to nothing and change nothing."""
+"""Logs curves of optimisation and speed; they cost little and change no result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphzoo.system.memory import is_out_of_memory
 log = logging.getLogger(__name__)
 
 _GIB = 2**30
-# An epoch of so many steps takes long beside the entropy of a few samples.
+# From this many steps on, an epoch takes much longer than the entropy of a few samples.
 _MANY_BATCHES = 50
 
 
@@ -31,7 +31,7 @@ def is_milestone(epoch: int) -> bool:
 
 
 def peak_memory_gib(device: torch.device) -> float:
-    """The most memory so far: what torch took on a GPU, else the resident memory of this process."""
+    """Peak memory so far: of torch on a GPU, otherwise the resident memory of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / _GIB
     try:
@@ -43,7 +43,7 @@ def peak_memory_gib(device: torch.device) -> float:
 
 
 class FetchTimer(PassThroughProfiler):
-    """Sums the seconds in which training waits for batches; Lightning tells profilers alone of them."""
+    """Sums the seconds in which training waits for batches; Lightning reports them only to profilers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class FetchTimer(PassThroughProfiler):
 class Diagnostics(Callback):
     """Logs the learning rate, the norm of the gradient, seconds per step and per fetch, and peak memory.
 
-    They are `train/lr`, `train/grad_norm`, `train/step_seconds`, `train/data_seconds` and
-    `train/peak_memory_gib`, logged with every `log_every_n_steps`-th step, as Lightning logs the loss, and at
-    the end of epochs that are milestones: 1, 2, 5, 10, 20, 50, and so on. Times are means over the steps
-    since the last of these rows. In the validations of milestones, and of all epochs of at least 50 batches,
-    the task is asked for `train/attention_entropy`. No random number is drawn, and no result depends on it.
+    The names are `train/lr`, `train/grad_norm`, `train/step_seconds`, `train/data_seconds` and
+    `train/peak_memory_gib`. They are logged every `log_every_n_steps` steps, like Lightning's loss, and at
+    the end of milestone epochs: 1, 2, 5, 10, 20, 50, and so on. Times are means over the steps since the last
+    of these rows. `train/attention_entropy` is measured in the validations of milestone epochs, and of all
+    epochs with at least 50 batches. No random number is drawn, and no result changes.
 
-    Where the user has a profiler, `train/data_seconds` is left out.
+    With a profiler of the user, `train/data_seconds` is left out.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Diagnostics(Callback):
         self._measures = True
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Stand in for the profiler that does nothing."""
+        """Replace Lightning's default profiler, which does nothing, by a `FetchTimer`."""
         profiler = trainer.profiler  # type: ignore[attr-defined]
         if stage == "fit" and type(profiler) is PassThroughProfiler:
             self._timer = trainer.profiler = FetchTimer()  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ class Diagnostics(Callback):
         self._began = time.perf_counter()
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """The rate, and for steps that are logged the norm of the whole gradient before it is clipped."""
+        """Note the learning rate, and for logged steps the norm of the gradient before it is clipped."""
         self._stepped = True
         # at the end of an epoch it may be the next one's
         self._rate = float(trainer.optimizers[0].param_groups[0]["lr"])
@@ -151,7 +151,7 @@ class Diagnostics(Callback):
             if not is_out_of_memory(error):
                 raise
             self._measures = False
-            log.warning("not enough memory for train/attention_entropy: it is left out from here on")
+            log.warning("not enough memory for train/attention_entropy: it is left out from now on")
             return None
         return None if measured is None else float(measured.mean())
 

@@ -1,4 +1,4 @@
-"""Leaves what a test showed in the run directory: RUN/evaluation/test."""
+"""Writes the scores and tables of a test into the run directory: RUN/evaluation/test."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ log = logging.getLogger(__name__)
 
 
 class EvaluationFiles(Callback):
-    """Writes the figures and tables of a test, see `graphzoo.analysis`; of several processes the first does.
+    """Writes the scores and tables of a test (see `graphzoo.analysis`) from the first process.
 
-    A disk that refuses them is a warning: the figures themselves go to results.json. `evaluation` is what the
-    last test showed, in the first process; None before.
+    If they cannot be written, there is only a warning, since the scores also go to results.json.
+
+    Attributes:
+        evaluation: Scores and tables of the last test, in the first process; None before a test.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

@@ -29,10 +29,10 @@ def check_saved_weights(trainer: Trainer) -> None:
 class NanGuard(Callback):
     """Checks the loss before each backward pass, the gradients before each step, the weights before saving.
 
-    A network full of NaN trains on without a word, and some ranking formulas then call it perfect.
+    Without it, a network full of NaN keeps training silently, and some formulas for ranks call it perfect.
 
-    To look at a number of a GPU, the host waits until all before it is computed. So losses are kept there and
-    looked at with the gradients, once a step: before the weights change, which is early enough.
+    To read a number from a GPU, the host has to wait for all earlier computations. So losses stay there and
+    are checked together with the gradients, once a step. That is before the weights change.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class NanGuard(Callback):
         self._loss = None
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Raise `NonFiniteError` for a bad loss: with several processes in all of them, whose ever it is."""
+        """Raise `NonFiniteError` for a bad loss; if any process has one, all of them raise."""
         loss = loss.detach().reshape(1)
         if _is_waited_for(loss):
             self._loss = loss if self._loss is None else torch.where(self._loss.isfinite(), loss, self._loss)
@@ -77,7 +77,7 @@ class NanGuard(Callback):
         require_finite_weights(trainer, pl_module)
 
     def _stop_at_loss(self, trainer: Trainer, pl_module: LightningModule, losses: Tensor) -> None:
-        """Stop at the losses of all processes, [W], one of which is bad: each of them comes here."""
+        """Stop for the losses of all processes, [W], one of which is bad; every process calls this."""
         bad = int((~torch.isfinite(losses)).nonzero()[0])
         weights = texts_of_processes(trainer, describe_weights(pl_module))[bad]
         where = f" in process {bad}" if trainer.world_size > 1 else ""
@@ -88,5 +88,5 @@ class NanGuard(Callback):
 
 
 def _is_waited_for(value: Tensor) -> bool:
-    """Whether the host has to wait for a number: not for one of its own."""
+    """Whether the host has to wait for a value, because it is on another device."""
     return value.device.type != "cpu"

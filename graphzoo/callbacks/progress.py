@@ -1,4 +1,4 @@
-"""What a run shows: a bar with loss, queries/s and the time left on a terminal, and lines everywhere."""
+"""Shows the progress of a run: on a terminal a bar with loss, rate and time left; everywhere, lines."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def in_notebook() -> bool:
 
 
 class EpochLines(Callback):
-    """Prints one line per epoch: loss, validation metric, rate, and the time that is left of the run.
+    """Prints one line per epoch: loss, validation metric, rate, and the time left of the run.
 
-    Of more than 50 epochs those are shown that end a second after the last one shown, and the first and last.
+    With more than 50 epochs, the first and the last are shown, and others at most once a second.
 
     Args:
-        seconds: After so many without a line one is printed within an epoch or a validation, too.
+        seconds: After this time without a line, one is printed within an epoch or a validation, too.
         clock: Gives the time in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""How long a run takes: steps and validations until its end, and the seconds they cost."""
+"""Estimates how long a run takes: its remaining steps and validations, and their seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lightning.pytorch.callbacks import Timer
 
 from graphzoo.errors import UsageError
 
-# Steps are timed for so many seconds before they count, and then for about so many.
+# Seconds of timed steps before an estimate is made, and seconds over which later ones average.
 _TIMED, _KEPT = 5.0, 60.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """How far a run is: the epoch, the loader's batch within it, the optimiser's step of all epochs."""
+    """How far a run has come: epoch, batch within the epoch, and optimiser steps of all epochs."""
 
     epoch: int = 0
     batch: int = 0
@@ -73,7 +73,7 @@ class Remaining:
         return training + rounds * validation
 
     def _cost(self) -> float:
-        """Steps that remain, each counted as so many of the present epoch."""
+        """Cost of the remaining steps, in steps of the present epoch."""
         steps, per_epoch = self.steps, steps_per_epoch(self._trainer)
         assert steps is not None
         datamodule: Any = self._trainer.datamodule  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ class Remaining:
 
 
 class ValidationClock(Callback):
-    """Times the batches of the check before training, to say what a whole validation takes."""
+    """Times the batches of the sanity check, to estimate a whole validation."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -133,9 +133,10 @@ class ValidationClock(Callback):
             self._batches.append((self._clock() - self._batch_began, questions))
 
     def whole_validation(self, trainer: Trainer) -> tuple[float, int | None] | None:
-        """Seconds of a validation, None if unknown, and its questions if these do not grow with its batches.
+        """Seconds of a validation, and its questions if a task counts them; None if unknown.
 
-        Questions asked in reverse are asked when their relation is first met: the first batches ask most.
+        With reverse queries, the first batches ask most questions: those of a relation come when it first
+        occurs.
         """
         if not self._batches:
             return None
@@ -146,7 +147,7 @@ class ValidationClock(Callback):
     def whole_test(self, trainer: Trainer) -> tuple[float, int] | None:
         """Seconds of the test that ends a run, under both protocols if both are tested, and its batches.
 
-        None where they are not known: of a DataModule that has several loaders or does not say their length.
+        None if this is unknown: the DataModule has several loaders, or does not give their length.
         """
         if not self._batches:
             return None
@@ -177,10 +178,10 @@ class ValidationClock(Callback):
 
 
 class RunClock(ValidationClock):
-    """Says at any time how long a run will still take.
+    """Estimates at any time how long a run will still take.
 
-    `left` are the seconds until training ends, validations included, as of the last second; infinite if
-    nobody knows.
+    Attributes:
+        left: Seconds until training ends, validations included, updated once a second; infinite if unknown.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -215,7 +216,7 @@ class RunClock(ValidationClock):
             self.left = min(self.left + (self._validation or 0.0), seconds_allowed(trainer))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note what a whole validation took; no step did."""
+        """Note the time of a whole validation, and leave it out of the time of steps."""
         if not trainer.sanity_checking:
             self._validation = self._clock() - self._validation_began
             self._at += self._validation
@@ -234,7 +235,7 @@ class RunClock(ValidationClock):
     def seconds_left(self, trainer: Trainer) -> tuple[float, int | None, bool]:
         """Seconds and steps of training that are left, and whether validations are counted.
 
-        The seconds are infinite, and the steps None, where nobody can say; `--trainer.max_time` is apart.
+        If unknown, the seconds are infinite and the steps None. `--trainer.max_time` is not considered.
         """
         if not self.is_sure or self._place is None:
             return math.inf, None, False
@@ -289,6 +290,6 @@ def interval_seconds(interval: Any) -> float | None:
 
 
 def finish(device: torch.device) -> None:
-    """Wait for what a GPU has still to do."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""What a run is about to do, in a few lines: device, graph, split, model, batches."""
+"""Describes a run in a few lines before it starts: device, graph, split, model, batches."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _WORTH_TELLING = 60.0  # seconds
 
 
 class RunSummary(RunClock):
-    """Prints what `describe_run` says before the first step, and how long the run will take soon after it.
+    """Prints `describe_run` before the first step, and soon after it how long the run will take.
 
-    `tests` says whether the run ends with the test split; `for_cpu` says what to run in its place, given the
-    seconds that it takes and the kind of device.
+    Args:
+        tests: Whether the run ends with the test split.
+        for_cpu: Function from the seconds of the run and the type of device to an advice for a CPU, or "".
     """
 
     def __init__(self, tests: bool = False, for_cpu: Callable[[float, str], str] | None = None) -> None:

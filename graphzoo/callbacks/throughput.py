@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 class Throughput(Callback):
     """Counts training queries and the seconds spent on them; logs `train/queries_per_s` and `train/seconds`.
 
-    A task whose batches are made of something else says so in `unit`: `train/nodes_per_s`.
+    The task's `unit` gives the name for other batches: `train/nodes_per_s`.
 
     Attributes:
         queries_per_s: Rate of the current epoch.

@@ -1,4 +1,4 @@
-"""What a run at Weights & Biases holds beside its curves: best values, facts, the paper's, tables, files."""
+"""Adds to a run at Weights & Biases: best values, facts, the paper's scores, tables and files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 STEP = "trainer/global_step"
-# Metric -> which of its values the summary keeps.
+# Metric -> whether its summary is the largest or the smallest value.
 BEST = {
     **{f"val/{name}": "max" for name in ("mrr", "acc", "auroc", "ap")},
     **{f"val/hits@{k}": "max" for k in (1, 3, 10, 20, 50, 100)},
@@ -55,7 +55,7 @@ def remembered_id(run: Path, project: str, entity: str | None) -> str | None:
 
 
 class WandbRun(Callback):
-    """Fills the runs of all `WandbLogger`s of a trainer; only the first process has any.
+    """Fills the runs of all `WandbLogger`s of a trainer, in the first process.
 
     Args:
         directory: Run directory, in which the run's id is remembered: a resumed run continues it.
@@ -109,7 +109,7 @@ class WandbRun(Callback):
             self._best = float(value) if self._best is None else choose(self._best, float(value))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The line of the paper ends; a sweep is told how good the run was."""
+        """End the line of the paper's score, and log the best score for a sweep."""
         self._draw_paper(trainer)
         if self._best is not None:
             for _, run in self._runs(trainer):
@@ -136,10 +136,10 @@ class WandbRun(Callback):
             run.summary.update(dict(evaluation.figures))
 
     def keep_artifact(self, trainer: Trainer, checkpoint: Path | None) -> None:
-        """One artifact of a tested run: its report, the report's pictures, and the tested checkpoint.
+        """Log one artifact of a tested run: its report, the report's pictures, and the tested checkpoint.
 
-        They lie beside the run's own files, so that a run without a network can be sent later. There is none
-        with `WANDB_LOG_MODEL=false`, which other libraries know.
+        The files lie beside those of W&B's run, so that an offline run can be sent later. As in other
+        libraries, `WANDB_LOG_MODEL=false` turns this off.
         """
         if os.environ.get("WANDB_LOG_MODEL", "").lower() in ("false", "0", "no", "off"):
             return
@@ -153,7 +153,7 @@ class WandbRun(Callback):
                     _link(checkpoint, folder / "checkpoints" / checkpoint.name)
                 _write_report(self.directory, folder)
             except (OSError, UsageError) as error:  # the results are written; a picture is not worth them
-                tell(f"Weights & Biases gets no whole report: {error}\n")
+                tell(f"the report for Weights & Biases is incomplete: {error}\n")
             if not folder.is_dir():
                 continue
             try:
@@ -161,7 +161,7 @@ class WandbRun(Callback):
                 artifact.add_dir(str(folder), skip_cache=True, policy="immutable")
                 run.log_artifact(artifact)
             except (OSError, wandb.Error) as error:
-                tell(f"Weights & Biases gets no files: {error}\n")
+                tell(f"no files were sent to Weights & Biases: {error}\n")
 
     def _tell(self, run: Run) -> None:
         if self._told:
@@ -219,7 +219,7 @@ def _write_report(run: Path, folder: Path) -> None:
 
 
 def _link(file: Path, place: Path) -> None:
-    """A second name of a file, which costs no room; a copy where the disk has none."""
+    """A hard link to a file, which takes no space; a copy if the disk does not support links."""
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(file, place)

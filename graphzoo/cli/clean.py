@@ -1,8 +1,8 @@
-"""`graphzoo clean`: removes what the cache holds and what is made again when it is needed.
+"""`graphzoo clean`: removes cached files, which are rebuilt when they are needed.
 
-Files are known by their exact names, in the cache's own folders; links are followed nowhere. A file goes only
-while its lock is held, so what another process is making stays. The locks stay too: they are empty, and a
-lock that is removed while somebody waits for it is two.
+Files are recognised by their exact names in the cache's own folders; links are never followed. A file is
+removed only while this process holds its lock, so files that another process is writing stay. Lock files
+stay, too: they are empty, and if one were removed while a process waits for it, two could hold the lock.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ MADE_AGAIN = {
     "negatives": r"[0-9a-f]{64}\.npz",
     "pair-graphs": r"[0-9a-f]{64}\.graph",
 }
-"""Folders of the cache and the names of their files; unlike the downloads beside them all is made again."""
+"""Folders of the cache and patterns of their files. Unlike the downloads beside them, all can be rebuilt."""
 
-# What a writer that was killed leaves behind: `.NAME.part` of tensors, `.NAME.PROCESS.tmp` of all else.
+# Files that a killed writer leaves behind: `.NAME.part` for tensors, `.NAME.PROCESS.tmp` for all others.
 _PART = r"\.({name})\.(?:part|[0-9]+\.tmp)"
 _DAY = 86400.0
 
 
 class _File(NamedTuple):
-    """A file that may go: its facts, and the file of whose lock it needs."""
+    """A file that may be removed: its facts, and the name of the file whose lock protects it."""
 
     path: Path
     facts: os.stat_result
@@ -41,7 +41,7 @@ class _File(NamedTuple):
 
     @property
     def used(self) -> float:
-        """When it was last read or written; some file systems note the writing alone."""
+        """When it was last read or written; some file systems record only writes."""
         return max(self.facts.st_atime, self.facts.st_mtime)
 
 
@@ -71,7 +71,7 @@ def clean_main(argv: list[str]) -> int:
         age = max(0.0, time.time() - file.used) / _DAY
         about = f"{file.facts.st_size / 2**20:12,.1f} MiB  unused for {age:5,.1f} days  "
         say(f"{about}{file.path.relative_to(root)}\n")
-    say(f"{_sum(files)} in {root}; what is needed is made again\n")
+    say(f"{_sum(files)} in {root}; they are rebuilt when needed\n")
     if not args.yes and not _agreed():
         return 0
     removed = []
@@ -86,14 +86,14 @@ def clean_main(argv: list[str]) -> int:
 
 
 def _find(root: Path, before: float) -> list[_File]:
-    """Files that were last used before a time, the oldest first; folders that are links are told and left."""
+    """Files that were last used before a time, the oldest first; folders that are links are skipped."""
     files = []
     for name, pattern in MADE_AGAIN.items():
         folder = root / name
         if not folder.is_dir():
             continue
         if link := next((path for path in (root, folder) if path.is_symlink()), None):
-            tell(f"graphzoo clean: left {folder}: {link} is a link, and none is followed\n")
+            tell(f"graphzoo clean: left {folder}: {link} is a link, and links are not followed\n")
             continue
         for entry in os.scandir(folder):
             named = re.fullmatch(pattern, entry.name) or re.fullmatch(_PART.format(name=pattern), entry.name)
@@ -108,7 +108,7 @@ def _find(root: Path, before: float) -> list[_File]:
 
 
 def _agreed() -> bool:
-    """Whether somebody at a terminal says yes; where there is none, say what to type."""
+    """Whether the user says yes; without a terminal, say which option to add."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         say("nothing removed: add --yes\n")
         return False
@@ -121,12 +121,12 @@ def _agreed() -> bool:
 
 
 def _remove(file: _File) -> None:
-    """Remove a file that nobody is making; an `OSError` if it is locked or not the one that was listed."""
+    """Remove a file; an `OSError` if its lock is held, or it has changed since it was listed."""
     from filelock import FileLock, Timeout
 
     lock = file.path.with_name(f"{file.locked_as}.lock")
     if lock.is_symlink():
-        raise OSError(f"{lock.name} is a link, and none is followed")
+        raise OSError(f"{lock.name} is a link, and links are not followed")
     try:
         with FileLock(lock, timeout=0):
             facts = os.lstat(file.path)
@@ -135,9 +135,9 @@ def _remove(file: _File) -> None:
                 raise OSError("it has changed since it was listed")
             file.path.unlink()
     except Timeout as error:
-        raise OSError("another process is making it") from error
+        raise OSError("another process is writing it") from error
     except NotImplementedError as error:  # a file system without locks
-        raise OSError(f"its lock cannot be had: {error}") from error
+        raise OSError(f"it cannot be locked: {error}") from error
 
 
 def _sum(files: list[_File]) -> str:

@@ -1,6 +1,6 @@
-"""The `graphzoo` command: standard library only until a command really needs torch.
+"""The `graphzoo` command. It imports only the standard library until a command needs torch.
 
-`main` answers help, lists, unknown names and impossible combinations at once; everything else is handed over.
+So help, lists, unknown names and impossible combinations are answered at once.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ COMMANDS = {
     "clean": "remove cached files; they are rebuilt when needed",
     "completion": "complete names and options with Tab in bash, zsh and fish",
 }
-"""`graphzoo NAME` is `NAME_main` of `graphzoo/cli/NAME.py`, where `_FILES` names no other."""
+"""`graphzoo NAME` is `NAME_main` of `graphzoo/cli/NAME.py`, unless `_FILES` names another file."""
 _FILES = {"validate": "fit", "test": "fit", "list": "lists", "download": "lists"}
 _TRAINING = ("fit", "validate", "test")
-# They hand the flag on themselves.
+# Commands that handle --debug themselves.
 _OWN_DEBUG = (*_TRAINING, "predict", "reproduce", "search")
 _ANYWHERE = ("list", "doctor", "clean", "completion", "download")
 
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    if debug:  # at any position; words that are told by their place keep it
+    if debug:  # it may stand anywhere; behind all others, it moves no positional word
         arguments = [word for word in arguments if word != "--debug"]
         arguments += ["--debug"] if arguments[:1] and arguments[0] in _OWN_DEBUG else []
     open_streams()
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not status:
             sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of a pipe such as `graphzoo list | head` has left; nothing is wrong.
+        # The reader of a pipe has closed it, as in `graphzoo list | head`: this is not an error.
         drop_output()
         return 0
     except KeyboardInterrupt:
@@ -78,22 +78,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _explain(error)
     if status:
-        drop_output()  # it has said why it failed
+        drop_output()  # the command has said why it failed
     elif isinstance(sys.stdout, Unread) and sys.stdout.lost and arguments[0] not in _TRAINING:
-        return fail("standard output is closed: nobody could read the answer", 1)
+        return fail("standard output is closed: the answer could not be written", 1)
     return status
 
 
 def _check_folder() -> None:
-    """Refuse a current folder that was deleted: nothing relative to it can be found or written."""
+    """Refuse a current folder that was deleted: relative paths would mean nothing."""
     try:
         os.getcwd()
     except OSError as error:
-        raise UsageError("the current folder is no longer there\nGo to one that is: cd DIR") from error
+        raise UsageError("the current folder no longer exists\nGo to another one: cd DIR") from error
 
 
 def _explain(error: Exception) -> int:
-    """The last place that an error comes to: one line for what nobody foresaw, too."""
+    """Print any error in a few lines, unexpected ones included, and return the exit status."""
     if isinstance(error, UsageError):
         return fail(str(error))
     more = "--debug shows the traceback"
@@ -135,7 +135,7 @@ def _module(command: str) -> Any:
 
 
 def parser_of(command: str) -> Parser | None:
-    """What reads the words of a command; None for fit, validate and test, which Lightning reads."""
+    """The parser of a command; None for fit, validate and test, whose arguments LightningCLI parses."""
     if command in _TRAINING:
         return None
     parser: Parser = getattr(_module(command), f"{command}_parser")()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from graphzoo.search.compare import Comparison, Row
     from graphzoo.search.facts import Fact
 
-# What figures have to share to be compared; the recipe of a model may say otherwise for the paper's sake.
+# Settings that scores must share to be comparable; recipes may change them to follow a paper.
 _PROTOCOL = ("data.split", "data.protocol", "model.metric")
 
 
@@ -89,9 +89,9 @@ def compare(
         data: A data set, or "nodes", "links" or "kg" with a `path`; or a graph in memory, as `graphzoo.fit`
             takes it.
         path: Own files.
-        minutes: Of all trials together.
-        models: Only these, a list or as the command takes them.
-        out: Where the runs, the table and the picture go; a comparison that is there is continued.
+        minutes: Time for all trials together.
+        models: Try only these models: a list, or a text as for `--models`.
+        out: Folder of the runs, the table and the picture; an interrupted comparison in it is continued.
         options: Further words for `graphzoo fit`, such as "--trainer.max_epochs=20".
 
     Returns:
@@ -111,21 +111,21 @@ def compare(
         words += ["--data", data] + ([] if path is None else [f"--data.path={path}"])
         words += [] if out is None else ["--out", str(out)]
     elif path is not None:
-        raise UsageError("path names a file, and data brings a graph: give one of the two")
+        raise UsageError("data is a graph in memory, and path names a file: give one of the two")
     else:
         words += _kept(data, None if out is None else Path(out))
     if models is not None:
         words += ["--models", models if isinstance(models, str) else ";".join(models) + ";"]
     status, outcome = _run([*words, *options])
     if status:
-        raise RuntimeError("it was stopped, no model could be evaluated, or the test failed: see above")
+        raise RuntimeError("the comparison stopped, could evaluate no model, or its test failed: see above")
     table = pd.DataFrame(outcome.pop("models"))
     table.attrs.update(outcome)
     return table
 
 
 def _kept(data: Any, out: Path | None) -> list[str]:
-    """Words for a graph in memory, which is written into the comparison's folder under its content's name."""
+    """Write a graph in memory into the comparison's folder, named by its hash; the words that give it."""
     from graphzoo.datasets.in_memory import given_data
 
     given = given_data(data, "")
@@ -156,7 +156,7 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
 def _compare(
     args: argparse.Namespace, comparison: Comparison, description: str, facts: list[Fact], task: TaskInfo
 ) -> tuple[int, dict[str, Any]]:
-    """The trials, the winner's test, and what is said of them."""
+    """Run the trials and the winner's test, and print the results."""
     began = time.monotonic()
     say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
     chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
@@ -190,14 +190,14 @@ def _stopped(status: int) -> tuple[int, dict[str, Any]]:
 def _open(
     args: argparse.Namespace, preset: Preset, rest: list[str], held: contextlib.ExitStack
 ) -> tuple[Comparison, str, list[Fact]]:
-    """The comparison in its folder, whose lock is held, and what the graph's facts are and say."""
+    """The comparison in its folder, whose lock is taken; a description and the facts of the graph."""
     from graphzoo.search.compare import Comparison, command_of
     from graphzoo.search.facts import fingerprints, load_data
 
     task = preset.header.get("task", "")
     row = TASKS.get(task)
     if row is None or not row.compared:
-        raise UsageError(f"{args.data} is no data to compare models on: its task is {task or 'unknown'}")
+        raise UsageError(f"compare has no models for {args.data}: its task is {task or 'unknown'}")
     models = _models(args.models, row.compared, preset)
     data = ["--data", args.data, *one_device(rest)]
     # a model that is trained, whose configuration has the data's settings
@@ -209,7 +209,7 @@ def _open(
     datamodule = load_data(settings)
     if not datamodule.num_tested and not args.no_test:
         args.no_test = True
-        tell("the data have nothing to test on, so no model is tested\n")
+        tell("the data have no test samples, so no model is tested\n")
     name = name_of_data(plan.data, getattr(datamodule, "path", None))
     folder = args.out or RUNS / "compare" / name
     lock = RunLock(folder, "--out")
@@ -341,7 +341,7 @@ def _finish(
     scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
     advice = sentence(scored, description, transformers, percent=short in PERCENT)
     if untried := [row.model for row in rows if not row.tried]:
-        advice += f" Not tried, for want of time: {', '.join(untried)}."
+        advice += f" Not tried, as time ran out: {', '.join(untried)}."
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"

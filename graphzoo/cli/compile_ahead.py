@@ -1,8 +1,8 @@
-"""KnowFormer's kernels, compiled in a second process while the first imports torch and reads the data.
+"""Compiles KnowFormer's kernels in a second process, while the first imports torch and reads the data.
 
-The first time after installation numba compiles for longer than everything else takes. It starts with the
-kernels of the neighbourhoods, the second process with the encoder's, which are needed last; each finds in
-numba's cache what the other has made. Standard library only, until a process compiles.
+On the first use after installation, numba's compilation takes longer than everything else. The first process
+compiles the kernels of the neighbourhoods; the second one those of the encoder, which are needed last. They
+share their results through numba's cache. This module imports only the standard library until it compiles.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _COMPILED = f"kernels.attend-*.py{sys.version_info[0]}{sys.version_info[1]}*.nbi
 
 
 def is_worthwhile(device: str) -> bool:
-    """Whether nothing is compiled yet that a CPU needs, and a second core may be used.
+    """Whether the kernels for a CPU are not compiled yet, and a second core may be used.
 
-    Where a kernel was compiled by an older version, numba would replace it file by file, and the other
-    process might read between two of them: then this process works alone.
+    If an older version has compiled them, numba replaces them file by file, and the other process might read
+    an old and a new file together. Then this process works alone.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device == "auto" and Path("/dev/nvidiactl").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
@@ -62,7 +62,7 @@ def compiling_ahead(device: str) -> Iterator[None]:
 
 
 def compile_kernels(device: str) -> None:
-    """What runs in the second process: one call of each op of the encoder, the last and longest first."""
+    """Run in the second process: call each op of the encoder once, the last and longest one first."""
     threading.Thread(target=_leave_with_the_first, daemon=True).start()
     import torch
 
@@ -87,6 +87,6 @@ def compile_kernels(device: str) -> None:
 
 
 def _leave_with_the_first() -> None:
-    """Its end closes the pipe, also where no handler of a signal can run."""
+    """Exit when the first process ends: this closes the pipe, even if it was killed."""
     os.read(0, 1)
     os._exit(0)

@@ -49,10 +49,10 @@ def check_gpus(out: Path, device: str | None, versions: Mapping[str, str | None]
     On every GPU unless `device` is "cuda" or "cpu"; `quick` takes smaller graphs than FB15k-237 and WN18RR.
     """
     if out.exists():
-        raise UsageError(f"{out} exists, and nothing is overwritten\nGive a new file with --out FILE")
+        raise UsageError(f"{out} exists already and is not overwritten\nGive a new file with --out FILE")
     folder = next(each for each in out.absolute().parents if each.exists())
     if not (folder.is_dir() and os.access(folder, os.W_OK)):  # found now, not after minutes of checks
-        raise UsageError(f"{folder} is no folder that can be written to\nGive --out FILE elsewhere")
+        raise UsageError(f"{folder} is not a writable folder\nGive another place with --out FILE")
     if device != "cpu" and not torch.cuda.is_available():
         raise UsageError(
             "no GPU is visible to torch\n--device cpu runs the same checks on the CPU; graphzoo doctor says "

@@ -1,4 +1,4 @@
-"""Options of models, tasks and data sets: their defaults and meanings, from source that is not imported."""
+"""Help for the options of models, tasks and data sets, read from source code without importing it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ClassOption(NamedTuple):
 
     name: str
     default: str  # as the source writes it; "" for one that has to be given
-    meaning: str  # what the docstring says
+    meaning: str  # its text in the docstring
 
 
 def class_options(class_path: str) -> list[ClassOption]:
-    """The arguments of a class, in their order; empty where there is no source to read."""
+    """The arguments of a class, in their order; empty if there is no source to read."""
     module, _, name = class_path.rpartition(".")
     source = _source_of(module)
     homes = {cls: home for home, cls in _LISTED.findall(source)}

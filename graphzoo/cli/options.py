@@ -1,4 +1,4 @@
-"""Options of all commands but fit, validate and test: read, explained and refused in one way."""
+"""The parser of all commands except fit, validate and test, and checks of what they pass to fit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WIDTH = 80
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse as every command uses it: mistakes take two lines, dashes in names may be underscores.
+    """An argparse parser with errors of two lines, in which dashes of names may be underscores.
 
-    The usage is what follows the command's name; the epilog is shown as it is.
+    `usage` is the text behind the command's name; `epilog` is shown as it is.
     """
 
     def __init__(self, command: str, usage: str, about: str, epilog: str | None = None) -> None:
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def read(self, argv: Iterable[str]) -> argparse.Namespace:
-        """The words of a command line as options; unknown ones are refused with the nearest name."""
+        """Parse a command line; an unknown option is refused with the nearest known one."""
         words = self._spelt(argv)
         known = [name for action in self.actions for name in action.option_strings]
         for word in words:
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def read_some(self, argv: Iterable[str]) -> tuple[argparse.Namespace, list[str]]:
-        """The same where other words are for `graphzoo fit`, and these words in their order."""
+        """Parse a command line whose other words are for `graphzoo fit`, and return those in their order."""
         args, rest = self.parse_known_args(self._spelt(argv))
         for word in rest:
             name = word.partition("=")[0].rstrip("+")
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}\n{hint or f'See {self.prog} --help'}")
 
     def error(self, message: str) -> NoReturn:
-        """Say what argparse found in the words of all our errors."""
+        """Turn an error of argparse into a `UsageError` in our words."""
         match = re.fullmatch(r"argument ([^:/]+)[^:]*: (.*)", message, re.DOTALL)
         if match is None:
             self.refuse(message)
@@ -97,7 +97,7 @@ class Parser(argparse.ArgumentParser):
         self.refuse(f"{name}: {problem}" if problem.startswith("expected") else f"{name} {problem}")
 
     def _spelt(self, argv: Iterable[str]) -> list[str]:
-        """The words, options spelt as the help spells them."""
+        """The words, with options spelt as in the help: `--top_k` becomes `--top-k`."""
         names = {name.replace("_", "-"): name for action in self.actions for name in action.option_strings}
         words = [word.partition("=") for word in argv]
         return [
@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
-    """A type of option: a finite number of at least `low`, a whole one if `whole` says so."""
+    """A type of option: a finite number of at least `low`; with `whole`, an integer."""
 
     def number(text: str) -> float:
         try:
@@ -123,16 +123,16 @@ def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
 
 
 def out_folder(text: str) -> Path:
-    """A type of option: a folder, which need not be there yet."""
+    """A type of option: a folder, which need not exist yet."""
     if (path := Path(text)).exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file; give a folder that does not exist yet")
     return path
 
 
 def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
-    """The words of a command that begin with a model and a data set, unless they ask for help.
+    """Require that the words of a command begin with a model and a data set, or ask for help.
 
-    Else they are refused: what follows an option of `graphzoo fit` might be taken for them.
+    Elsewhere, the value of an option of `graphzoo fit` might be taken for one of them.
     """
     names = [word for word in argv[:2] if not word.startswith("-")]
     if len(names) < 2 and not {"-h", "--help"} & {*argv}:
@@ -141,7 +141,7 @@ def pair_first(command: str, argv: Sequence[str]) -> Sequence[str]:
 
 
 def refuse_options(rest: list[str], command: str, *, splits: bool) -> None:
-    """Refuse options that reproduce or search sets itself for each run, and those that leave no results."""
+    """Refuse options that the command sets itself for each run, and options of runs without results."""
     for token, following in zip(rest, [*rest[1:], ""], strict=False):
         name, equals, value = token.partition("=")
         value = value if equals else following
@@ -165,7 +165,7 @@ def _is_zero(value: str) -> bool:
 
 
 def _problem(name: str, command: str) -> str:
-    """Why reproduce, search or compare takes no such option of fit; "" for all others."""
+    """Why reproduce, search or compare does not take this option of fit; "" if it does."""
     short = name.removeprefix("--").replace("-", "_") if name.startswith("--") else ""
     meant = whole_option(short)
     if meant in ("--seed", "--seed_everything", "--run_dir", "--ckpt_path", "--model", "--data"):
@@ -182,9 +182,9 @@ def _problem(name: str, command: str) -> str:
 
 
 def check_splits(command: str, data: str, splits: str, options: list[str]) -> None:
-    """Refuse splits that the data have not, before a run begins.
+    """Refuse splits that the data do not have, before a run begins.
 
-    The `options` are the whole command line but for seed and split: they tell what a class path means.
+    `options` are the command line without seed and split; they are needed to build data given as a class.
     """
     if not splits:
         return
@@ -207,7 +207,7 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
 
 
 def _num_splits(section: Mapping[str, Any]) -> int | None:
-    """How many splits the data of a configuration have; None: as many as are wanted, or nobody can say."""
+    """How many splits the data of a configuration have; None if they are drawn, or if this is unknown."""
     from graphzoo import datamodules
 
     module, _, name = str(section.get("class_path")).rpartition(".")

@@ -23,14 +23,15 @@ _EPILOG = """\
 A run of knowledge-graph completion takes --queries or --score:
 queries   one per line: head TAB relation TAB ?  or  ? TAB relation TAB tail  or  head TAB relation
           (commas in a .csv file; a header of head, relation, tail may name the columns; .gz too)
-answers   head, relation, tail, direction, rank, score, probability, known; label, relation_label of data
-          with readable names
+answers   head, relation, tail, direction, rank, score, probability, known; label and relation_label if
+          the data have readable names
 
 A run of link prediction takes --nodes or --score:
 nodes     one name per line; answers: node, partner, rank, score, probability, known
 score     two columns, source and target; answers: source, target, score, probability, known
 
-A run of node classification labels every node, or those of --nodes: node, label, probability
+A run of node classification labels every node, or only those of --nodes:
+answers   node, label, probability
 
 graphzoo predict runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
 graphzoo predict runs/knowformer-umls/RUN --score facts.tsv --explain
@@ -120,7 +121,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     args = predict_parser().read(argv)
     run = run_of("predict", args)
     if (run is None) == (args.model is None):
-        weights = f"--model NAME, weights that graphzoo brings along ({', '.join(WEIGHTS)})"
+        weights = f"--model NAME, weights that ship with graphzoo ({', '.join(WEIGHTS)})"
         raise UsageError(f"give either RUN, a trained model, or {weights}")
     args.ckpt_path = run or args.model
     args.data = _listed(args.data)
@@ -157,7 +158,7 @@ def _check_kind(args: argparse.Namespace, kind: str) -> None:
 
 
 def _kind_beside(checkpoint: Path) -> str | None:
-    """What the files beside a checkpoint say of its task; None where only it knows itself."""
+    """The kind of task by the files beside a checkpoint; None if only the checkpoint itself tells."""
     place = checkpoint.absolute().parent
     folder = (place if checkpoint.suffix == ".safetensors" else place.parent) / "graph"
     if (folder / "knowledge_graph.npz").is_file():

@@ -1,4 +1,4 @@
-"""What `graphzoo reproduce` is asked for, before any run: a row of a table, or those of an ablation."""
+"""Plans what `graphzoo reproduce` is to run: a row of a table, or the rows of an ablation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Row:
         return {"options": words}, words
 
     def check(self) -> None:
-        """Refuse a wrong option of any variant now, not after the runs of those before it."""
+        """Refuse wrong options of all variants before the first one runs."""
         typed = {_option_of(word) for word in self.options if word.startswith("--")}
         for variant in self.variants:
             if twice := sorted(typed & {_option_of(f"--{name}") for name in variant.options}):
@@ -98,11 +98,14 @@ def _option_of(word: str) -> str:
 
 
 def plan_row(args: argparse.Namespace, rest: Sequence[str], runs: Path = RUNS) -> Row:
-    """What a command line asks for. Nothing is written.
+    """Plan the row or rows that a command line asks for, without writing anything.
 
-    A heuristic has nothing to fit and is tested, by default with one seed: it is deterministic. Of the words
-    `reproduce_parser` has read some and left the `rest` for `graphzoo fit`; rows without a folder of their
-    own go below `runs`.
+    A heuristic has nothing to fit. It is tested, by default with one seed, since it is deterministic.
+
+    Args:
+        args: Options that `reproduce_parser` has read.
+        rest: Other words, for `graphzoo fit`.
+        runs: Folder of rows for which no `--out` is given.
     """
     more = [*rest] if args.recipe is None else [*rest, "--recipe", args.recipe]
     command = "test" if _is_heuristic(args.model) else "fit"

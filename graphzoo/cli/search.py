@@ -1,4 +1,4 @@
-"""`graphzoo search MODEL DATA`: settings by the validation split alone, with what was tried written down."""
+"""`graphzoo search MODEL DATA`: searches for settings on the validation split, and records all trials."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from graphzoo.search.study import TrialStudy
 
 
-# What a trial needs no more of than its validation value.
+# Options of a trial, of which only the validation score is needed.
 _LEAN = [
     "--trainer.enable_progress_bar=false",
     "--trainer.enable_checkpointing=false",
     "--trainer.num_sanity_val_steps=0",
 ]
 _SHOWN = 5  # trials in the table
-_NO_TEST = ("--no-test", "--no_test")  # not for reproduce
-_OF_ENTRIES = ("--trainer.callbacks.", "--trainer.logger.")  # set an argument of the last one in a list
-_FAILURES = 3  # so many at the begin, and none that went well: the settings are wrong, not the trial
+_NO_TEST = ("--no-test", "--no_test")  # not passed on to reproduce
+_OF_ENTRIES = ("--trainer.callbacks.", "--trainer.logger.")  # set an argument of the last entry of a list
+_FAILURES = 3  # if so many first trials all fail, the fault is in the fixed settings: stop
 
 
 def search_parser() -> Parser:
@@ -80,10 +80,10 @@ def search_parser() -> Parser:
 def search_main(argv: list[str]) -> int:
     """Try settings until the budget is spent; the best become a recipe.
 
-    The first trial is what would be fitted today, as far as it lies in the space. What the command line and
-    its files set is not searched. The same command continues an interrupted search, and several processes can
-    share one folder. The exit status is 0, 1 if no trial could be evaluated, or that of a run that was
-    stopped.
+    The first trial has the settings of `graphzoo fit`, as far as they lie in the space. Settings given on the
+    command line or in its files are not searched. The same command continues an interrupted search, and
+    several processes can share one folder. The exit status is 0, 1 if no trial could be evaluated, or that of
+    a run that was stopped.
     """
     args, rest = search_parser().read_some(pair_first("search", argv))
     if several_processes():
@@ -142,7 +142,7 @@ def _own_data(settings: Mapping[str, Any]) -> list[str] | None:
 
 
 def _searched(space: Space, rest: list[str]) -> Space:
-    """The space without what the command line and its files set, or make useless."""
+    """The space without the settings that the command line and its files set or make ineffective."""
     files = read_files(config_files(rest))
     given = {f"set in {file}": set(flatten(settings)) for file, settings in files.items()}
     given["set on the command line"] = set(_options_of(rest)[0])
@@ -422,7 +422,7 @@ def _monitor(study: TrialStudy, number: int, run: Run) -> str:
 
 
 def is_anothers(folder: Path) -> bool:
-    """Whether a folder holds files, but no search, not even one that another process begins just now."""
+    """Whether a folder holds files that are not of a search, even one that another process is starting."""
     names = {path.name for path in folder.iterdir()}
     begins = {name for name in names if name == "lock" or name.startswith(".command.json.")}
     # Looked for after the names: a search writes it before anything but those first files.

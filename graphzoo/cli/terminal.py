@@ -17,7 +17,7 @@ def fail(message: str, status: int = 2) -> int:
     try:
         tell(shorten(f"graphzoo: {message}", lines=LINES) + "\n")
     except OSError:
-        drop_output()  # nobody can read it: the status alone tells
+        drop_output()  # standard error is closed: only the exit status can tell
     return status
 
 

@@ -1,4 +1,4 @@
-"""What the DataModules share: where data come from, when files are read, sizes of batches, what is kept."""
+"""What the DataModules share: loading the graph, sizes of batches, loaders, and saving the graph of a run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.system.files import write_text_atomically
 
-# A run keeps its graph beside the weights up to this size; of a larger one it keeps name and fingerprint.
+# A run keeps its graph beside the weights up to this size. Of a larger graph it keeps name and fingerprint.
 _KEPT_BYTES = 64 * 2**20
 
 Feed = tuple[Dataset[Any], DistributedSampler[Any], int]
-"""What training batches are made of: by what, of which loader items, and how many ahead."""
+"""The data set that makes training batches, the sampler of its items, and how many to prefetch."""
 _Made = TypeVar("_Made")
 _Part = TypeVar("_Part")
 _Sampler = TypeVar("_Sampler", bound=GlobalBatchSampler[Any])
@@ -37,14 +37,14 @@ class Kind(NamedTuple):
     """Words for the data of a DataModule, in messages."""
 
     own: str  # name that stands for the user's own files
-    default: str  # data set taken when neither name nor path is given
-    holds: str  # what own files hold: "triples", "graph"
+    default: str  # data set if neither name nor path is given
+    holds: str  # what own files contain: "triples", "graph"
     files: str  # what `path` may be: "FILE", "FOLDER_OR_FILES"
     trained: str  # what a batch is counted in
     given: str  # argument that holds a graph in memory, for the class method `from_<given>`
 
     def name_of(self, name: str | None, path: str | list[str] | None) -> str:
-        """`own` with a path, else the name of the data set as it was given.
+        """`own` if there is a path, else the given name of the data set, or the default one.
 
         Raises:
             UsageError: if both a data set and own files are given, or `own` without files.
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
         is_own = name is not None and name.lower() == own
         if path is not None and name is not None and not is_own:
             raise UsageError(
-                f"both the data set name={name!r} and your own path={path!r} (a run brings one) are given\n"
+                f"both the data set name={name!r} and your own path={path!r} (perhaps from a run) are given\n"
                 f"Drop one of them: --data {own} --data.path {files} for your own {holds}, "
                 f"--data.path null for {name} (in Python name={own!r}, path=None)"
             )
@@ -66,9 +66,9 @@ class Kind(NamedTuple):
 
 
 class _TakesGraph(type):
-    """The class of DataModules: `NodeDataModule(data=...)` is `NodeDataModule.from_data(...)`.
+    """The metaclass of DataModules: `NodeDataModule(data=...)` is `NodeDataModule.from_data(...)`.
 
-    The command line and files of settings, which read what `__init__` takes, do not know the argument.
+    The argument is not one of `__init__`, so that the command line and files of settings do not offer it.
     """
 
     __signature__ = PyGForm.__signature__
@@ -81,7 +81,9 @@ class _TakesGraph(type):
             made = getattr(cls, f"from_{given}")(graph, *args, **settings)
             return made
         if is_given and not (args or settings.get("name") or settings.get("path")):
-            raise UsageError(f"{given}=None is no graph\nLeave it out to take the default data, or name some")
+            raise UsageError(
+                f"{given}=None is no graph\nLeave it out for the default data set, or give a name"
+            )
         made = super().__call__(*args, **settings)  # type: ignore[misc]
         return made
 
@@ -131,7 +133,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
-    # Lightning's own walks through the loaders, and makes batches to count them
+    # Lightning's own `__str__` would make all batches in order to count them
     __str__ = __repr__
 
     in_memory = False
@@ -139,7 +141,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 
     @property
     def is_named(self) -> bool:
-        """Whether the data are those of the table, which its name identifies."""
+        """Whether this is a data set of the table, identified by its name."""
         return self.path is None and not self.in_memory
 
     def prepare_data(self) -> None:
@@ -158,10 +160,11 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         """Loader of one rank's training batches.
 
         Args:
-            epoch: Epoch to begin with; None: the trainer's, or 0 without one (then call `loader.set_epoch`).
+            epoch: Epoch to begin with; None for the trainer's. Without a trainer that is 0: then call
+                `loader.set_epoch` for later epochs.
 
         Raises:
-            UsageError: with the trainer's `overfit_batches`, which would need a loader of another order.
+            UsageError: if the trainer has `overfit_batches`, which replaces the order of the batches.
         """
         return self._training_loader(epoch)
 
@@ -177,8 +180,8 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         count = getattr(self.trainer, "overfit_batches", 0)
         if count > 0:
             raise UsageError(
-                "overfit_batches takes the order from the loader, by which graphzoo's runs resume\n"
-                f"Give --trainer.limit_train_batches {count} in its place, and --trainer.limit_val_batches 0"
+                "overfit_batches replaces the order of the batches, which graphzoo needs to resume runs\n"
+                f"Give --trainer.limit_train_batches {count} instead, and --trainer.limit_val_batches 0"
             )
 
     def _training(self) -> Feed:
@@ -195,7 +198,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         return self._evaluation_loader("test")
 
     def predict_dataloader(self) -> AsItIs:
-        """The test batches: what `Trainer.predict` gives scores of."""
+        """The test batches, for `Trainer.predict`."""
         return AsItIs(self.test_dataloader())
 
     def _evaluation_loader(self, split: Literal["valid", "test"]) -> DataLoader[Any]:
@@ -203,20 +206,20 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 
     @property
     def _fetches(self) -> bool | None:
-        """Whether `setup` may download: without a trainer nobody has called `prepare_data`."""
+        """Whether `setup` may download. With a trainer it need not: Lightning has called `prepare_data`."""
         return self.download if self.trainer is None else False
 
     def _check_processes(self) -> None:
-        """Refuse a batch that has nothing for some of the processes."""
+        """Refuse a batch size below the number of processes, since some would get nothing."""
         world_size = rank_and_world_size(self.trainer)[1]
         if self.batch_size is not None and world_size > self.batch_size:
             raise UsageError(
-                f"batch_size {self.batch_size} is less than the {world_size} processes; it counts the "
-                f"{self.kind.trained} of all processes together, raise it"
+                f"batch_size {self.batch_size} is less than the {world_size} processes: it counts the "
+                f"{self.kind.trained} of all processes together\nGive a larger one"
             )
 
     def _sampler(self, kind: Callable[..., _Sampler], size: int) -> _Sampler:
-        """The order of a training split of so many samples."""
+        """The training sampler for `size` samples."""
         assert self.batch_size is not None
         share = self.micro_batch_size or self.batch_size
         return kind(size, self.batch_size, share, self.seed, *rank_and_world_size(self.trainer))
@@ -230,7 +233,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
     def _save_graph(
         self, directory: Path, graph: StoredGraph, file: str, num_bytes: int, facts: dict[str, Any]
     ) -> None:
-        """Write meta.json with some facts more, and the graph unless it is large."""
+        """Write meta.json with further `facts`, and the graph unless it is large."""
         stored = num_bytes <= _KEPT_BYTES
         if stored:
             graph.save(directory / file)
@@ -248,7 +251,7 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
 
 
 def check_neighbourhoods(neighbourhood: int | str | None, eval_neighbourhood: int | None) -> None:
-    """Refuse sizes of neighbourhoods that make no sense."""
+    """Check the sizes of neighbourhoods in training and evaluation."""
     size = None if isinstance(neighbourhood, str) else neighbourhood
     check_whole(at_least=2, neighbourhood=size, eval_neighbourhood=eval_neighbourhood)
     if eval_neighbourhood is not None and neighbourhood is None:
@@ -259,7 +262,7 @@ def check_neighbourhoods(neighbourhood: int | str | None, eval_neighbourhood: in
 
 
 def loaded(part: _Part | None) -> _Part:
-    """What a DataModule's `setup` made.
+    """Return a part of a DataModule that its `setup` has made.
 
     Raises:
         RuntimeError: if it has not run yet.

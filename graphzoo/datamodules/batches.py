@@ -1,7 +1,7 @@
-"""Which triples meet in which batch: a function of (seed, epoch), cut over ranks and micro-batches.
+"""Batches of triples: their order is a function of (seed, epoch), divided over ranks and micro-batches.
 
-Samplers here derive from `DistributedSampler` only so that Lightning recognises them as already distributed
-and leaves them alone whatever `use_distributed_sampler` says.
+The samplers derive from `DistributedSampler` so that Lightning does not replace them, whatever
+`use_distributed_sampler` says.
 """
 
 from __future__ import annotations
@@ -47,35 +47,36 @@ def rank_and_world_size(trainer: Trainer | None) -> tuple[int, int]:
 
 
 def pins_memory(trainer: Trainer | None) -> bool:
-    """Whether batches go to a GPU, which copies pinned memory while the host continues."""
+    """Whether batches go to a GPU; it copies pinned memory while the host continues."""
     device = getattr(getattr(trainer, "strategy", None), "root_device", None)
     return device is not None and device.type == "cuda"
 
 
 class Slice(NamedTuple):
-    """One loader item: where in the epoch it lies and which triples it is made of."""
+    """One loader item: a micro-batch of one rank."""
 
     epoch: int
-    begin: int
-    position: Tensor
-    removed: Tensor
-    source: int = 0
+    begin: int  # place in the epoch's order
+    position: Tensor  # its triples, as positions in the training split, [B]
+    removed: Tensor  # all triples of the global batch, likewise
+    source: int = 0  # which of several graphs
 
 
 class RankSampler(DistributedSampler[_Item]):
-    """The loader items of one process, number `rank` of `world_size`."""
+    """A sampler of the loader items for one process, number `rank` of `world_size`."""
 
     def __init__(self, size: int, rank: int, world_size: int) -> None:
         super().__init__(range(size), num_replicas=world_size, rank=rank, shuffle=False)  # type: ignore[arg-type]
 
 
 class GlobalBatchSampler(RankSampler[_Item]):
-    """Cuts each epoch's permutation into global batches, those over ranks, those into micro-batches.
+    """Cuts each epoch's permutation into global batches, these into parts of ranks, these into micro-batches.
 
-    A global batch is `batch_size` consecutive places of the permutation (the last may be smaller). Rank w of
-    W takes its w-th part, as even as possible, in as many micro-batches, of `micro_batch_size` places at
-    most, as the largest part needs, so that all ranks make the same number of steps. When the last global
-    batch is smaller than W, some ranks get an empty micro-batch.
+    A global batch is `batch_size` consecutive places of the permutation (the last may be smaller). It is cut
+    into one part for each of W ranks, as even as possible. Every rank cuts its part into the same number of
+    micro-batches: as many as the largest part needs to have at most `micro_batch_size` places in each. So all
+    ranks make the same number of steps. If the last global batch is smaller than W, some ranks get an empty
+    micro-batch.
     """
 
     def __init__(
@@ -105,12 +106,12 @@ class GlobalBatchSampler(RankSampler[_Item]):
             yield from self._cut(epoch, start, order[start : start + self.batch_size])
 
     def _cut(self, epoch: int, start: int, batch: Tensor) -> Iterator[_Item]:
-        """The micro-batches of this rank from a global batch, [G], that begins at a place of the epoch."""
+        """The micro-batches of this rank in a global batch [G] that begins at place `start` of the epoch."""
         raise NotImplementedError
 
 
 class TrainingSampler(GlobalBatchSampler[Slice]):
-    """The triples of every micro-batch."""
+    """A sampler of the triples of every micro-batch."""
 
     def _cut(self, epoch: int, start: int, batch: Tensor, source: int = 0) -> Iterator[Slice]:
         size = batch.numel()
@@ -124,12 +125,18 @@ class TrainingSampler(GlobalBatchSampler[Slice]):
 
 
 class TrainingBatches(Dataset[TripleBatch]):
-    """From a `Slice` to a `TripleBatch`: places with an even number ask forwards, odd ones for the inverse.
+    """Makes a `TripleBatch` of a `Slice`: even places of the epoch ask for the tail, odd ones for the head.
 
-    `samplers` make the neighbourhoods of queries, by the epoch from which on they do, from 0 on (None, or
-    none at all: queries see the whole graph); these leave out what `hides` says of a query's own fact, and
-    what `dropout` hides from all queries of an epoch. Batches bring along the known `answers`. Without
-    `hides_batch`, a loader item hides its own facts from a whole graph, not those of all of its global batch.
+    Args:
+        triples: Training triples, [n, 3], int64.
+        num_relations: R, forward relations.
+        samplers: Samplers of neighbourhoods by the first epoch of their use, beginning with 0. Where it is
+            None, and without any sampler, queries see the whole graph.
+        hides: Which edges of a query's own fact its neighbourhood leaves out.
+        answers: Known answers, which batches bring along; None for none.
+        hides_batch: Whether queries on the whole graph do not see the facts of their global batch; if not,
+            only those of their loader item are hidden.
+        dropout: Facts hidden from the neighbourhoods of an epoch; None for none.
     """
 
     def __init__(
@@ -170,7 +177,7 @@ class TrainingBatches(Dataset[TripleBatch]):
             batch = replace(batch, **columns, graph=graph)
         if self.answers is not None:
             row, entity = self.answers.lookup(batch.head, batch.relation)
-            if batch.graph is not None:  # here, where nobody waits to learn how many are inside
+            if batch.graph is not None:  # on the CPU, where counting the answers inside needs no wait
                 entity = batch.graph.find(entity, row)
                 row, entity = row[entity >= 0], entity[entity >= 0]
             batch.known_row, batch.known_entity = row, entity
@@ -180,8 +187,8 @@ class TrainingBatches(Dataset[TripleBatch]):
 class WholeBatchSampler(RankSampler[int]):
     """Deals batch numbers 0..n-1 to the ranks in turn; nothing is repeated.
 
-    Each of W ranks gets ceil(n / W) numbers, for a rank with fewer batches would leave the others waiting in
-    their collective operations. Where the batches run out the number is n, which stands for an empty batch.
+    Each of W ranks gets ceil(n / W) numbers, since collective operations wait for all ranks. Missing numbers
+    are filled with n, which stands for an empty batch.
     """
 
     def __init__(self, num_batches: int, rank: int, world_size: int) -> None:
@@ -199,9 +206,15 @@ class WholeBatchSampler(RankSampler[int]):
 class EvaluationBatches(Dataset[QueryBatch]):
     """The distinct queries of some triples, both directions, in batches with targets and filters.
 
-    Number n, one past the last batch, is an empty batch; see `WholeBatchSampler`. A batch has `batch_size`
-    distinct queries. `chosen` are the positions of the triples to ask about, None for all; `source` is which
-    of several graphs they are of, and its targets are numbered from `first` on.
+    Number n, one past the last batch, is an empty batch; see `WholeBatchSampler`.
+
+    Args:
+        triples: Triples of the split, [n, 3], int64.
+        answers: Known answers, for the filtered ranking.
+        batch_size: Distinct queries of a batch.
+        chosen: Positions of the triples to ask about; None for all.
+        source: Which of several graphs the triples belong to.
+        first: Number of the first target, for several graphs.
     """
 
     def __init__(
@@ -254,7 +267,7 @@ class EvaluationBatches(Dataset[QueryBatch]):
 
 
 class AsItIs:
-    """The batches of a loader; for predictions Lightning would make a `DataLoader` of single samples."""
+    """The batches of a loader. For predictions, Lightning would replace a `DataLoader`, but not this."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
@@ -267,9 +280,9 @@ class AsItIs:
 
 
 class ResumableLoader(DataLoader[Any]):
-    """A loader of whole batches that knows how far it is, so that a run resumes in the middle of an epoch.
+    """A loader of whole batches that counts them, so that a run can resume in the middle of an epoch.
 
-    `ahead` batches are made ahead in a thread when there are no workers; see `prefetch`.
+    Without workers, a thread makes `ahead` batches in advance; see `prefetch`.
     """
 
     def __init__(
@@ -302,19 +315,19 @@ class ResumableLoader(DataLoader[Any]):
         self._order.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch and number of items handed out in it."""
+        """The epoch, the number of items that it has yielded, and its length."""
         return {"epoch": self._epoch, "given": self._given, "length": len(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue behind the items that were handed out, if the next iteration is of the same epoch.
+        """Skip the items that were yielded before, if the next iteration is of the same epoch.
 
         Raises:
-            UsageError: if the loader is cut differently now.
+            UsageError: if the epoch has another number of items now.
         """
         if state["length"] != len(self):
             raise UsageError(
-                f"the checkpoint was written in an epoch of {state['length']} loader items, now it has "
-                f"{len(self)}: resume with the same data, batch_size, micro_batch_size and number of "
+                f"the checkpoint was written in an epoch of {state['length']} loader items, but the epoch "
+                f"now has {len(self)}: resume with the same data, batch_size, micro_batch_size and number of "
                 "processes, or from a checkpoint written at the end of an epoch"
             )
         self._resume = (state["epoch"], state["given"])
@@ -338,7 +351,7 @@ class ResumableLoader(DataLoader[Any]):
 def evaluation_loader(
     batches: EvaluationBatches | Dataset[QueryBatch], trainer: Trainer | None, num_workers: int
 ) -> DataLoader[QueryBatch]:
-    """Loader of the batches of one rank, as many as every other rank has."""
+    """Loader of the batches of one rank; all ranks have the same number."""
     sampler = WholeBatchSampler(len(batches), *rank_and_world_size(trainer))  # type: ignore[arg-type]
     # its own generator, or each pass would draw a seed for the workers from the global one
     return DataLoader(

@@ -1,4 +1,4 @@
-"""What is done to node features before an encoder sees them: learnt from one graph, applied to any other."""
+"""Treatment of node features before an encoder sees them: fitted to one graph, applied to any graph."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from graphzoo.system.files import write_atomically
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.regular_files import open_regular
 
-# Beyond these, features are taken for measurements, each on a scale of its own, not for words.
+# Features with a larger share of values that are not 0, or with larger values, are taken for measurements,
+# each on a scale of its own, and not for bags of words.
 _FILLED, _UNITS = 0.25, 10.0
 
 
 def check_scaling(normalize: bool, standardize: bool | None) -> None:
-    """Refuse features that are to be both divided by their rows' sums and standardised."""
+    """Refuse to both normalise and standardise features."""
     if normalize and standardize:
         raise UsageError(
-            "features are either normalised or standardised\n"
+            "features cannot be both normalised and standardised\n"
             "Leave out normalize_features or standardize_features"
         )
 
@@ -40,12 +41,12 @@ class FeatureTransform:
     """Row normalisation or standardised columns, then a projection onto the leading right singular vectors.
 
     Args:
-        in_channels: F, the width it was made for.
+        in_channels: F, the width of the features that it was fitted to.
         normalize: Whether each row is divided by the sum of its absolute values.
-        projection: [F, K]; None keeps the width.
-        names: Names of the F features; empty where they have none.
-        mean: What is taken from each column, [F]; None leaves columns as they are.
-        scale: What each column is divided by then, [F].
+        projection: Matrix [F, K] that the features are multiplied by; None keeps the width.
+        names: Names of the F features; empty if they have none.
+        mean: Subtracted from each column, [F]; None leaves the columns as they are.
+        scale: Divides each column after that, [F].
     """
 
     in_channels: int
@@ -65,16 +66,17 @@ class FeatureTransform:
         names: tuple[str, ...] = (),
         standardize: bool = False,
     ) -> FeatureTransform:
-        """The transform for features [N, F], dense or sparse CSR.
+        """Fit a transform to features [N, F], dense or sparse CSR.
 
         Raises:
-            UsageError: if `reduce_channels` leaves nothing to reduce, or for sparse features to standardise.
+            UsageError: if `reduce_channels` is not below the rank that the features can have, or if sparse
+                features are to be standardised.
         """
         columns: dict[str, Tensor] = {}
         if standardize:
             if x.layout is torch.sparse_csr:
                 raise UsageError(
-                    "sparse features are not standardised, as no zero would stay one\n"
+                    "sparse features cannot be standardised, as no zero would stay zero\n"
                     "Take --data.normalize_features true, or leave out --data.standardize_features"
                 )
             std, mean = torch.std_mean(x.double(), dim=0, correction=0)
@@ -84,19 +86,19 @@ class FeatureTransform:
             return transform
         if not 0 < reduce_channels < min(x.shape):
             raise UsageError(
-                f"reduce_channels {reduce_channels} must be below the {min(x.shape)} that {x.shape[0]} nodes "
-                f"with {x.shape[1]} features have; leave it out to keep the features as they are"
+                f"reduce_channels {reduce_channels} must be from 1 to {min(x.shape) - 1} for {x.shape[0]} "
+                f"nodes with {x.shape[1]} features; leave it out to keep the features as they are"
             )
         return replace(transform, projection=_singular_vectors(transform(x), reduce_channels))
 
     def __call__(self, x: Tensor, names: tuple[str, ...] = ()) -> Tensor:
-        """Raw features [N, F], dense or sparse CSR -> [N, F] or [N, K].
+        """Transform raw features [N, F], dense or sparse CSR, to [N, F] or [N, K].
 
-        Where the `names` of their columns and those it was made for are known, columns are taken by name:
-        other ones are left out.
+        If the `names` of the columns and those of the transform are known, columns are selected by name, and
+        other columns are left out.
 
         Raises:
-            UsageError: if a feature is missing, or the width is another one.
+            UsageError: if a feature is missing, or the width differs.
         """
         if self.names and names and names != self.names:
             x = self._by_name(x, names)
@@ -126,9 +128,10 @@ class FeatureTransform:
         return x.index_select(1, columns)
 
     def as_trained(self, described: Mapping[str, Any]) -> FeatureTransform:
-        """This one with the means and deviations that a checkpoint describes; itself where nothing differs.
+        """This transform with the means and deviations of a checkpoint; itself if nothing differs.
 
-        Itself, too, where the other one is of another kind: that is refused with all else that does not fit.
+        It returns itself also if the checkpoint's transform is of another kind. `Task.check_data` refuses
+        that later.
         """
         here = self.describe()
         if here.keys() != described.keys() or here["in_channels"] != described["in_channels"]:
@@ -139,7 +142,7 @@ class FeatureTransform:
         return replace(self, mean=trained.mean, scale=trained.scale)
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for a checkpoint; the projection itself lies beside the run's graph."""
+        """Plain values for a checkpoint; the projection itself is saved beside the run's graph."""
         width = None if self.projection is None else self.projection.shape[1]
         described: dict[str, Any] = {
             "in_channels": self.in_channels,
@@ -151,7 +154,7 @@ class FeatureTransform:
         return described | ({"names": list(self.names)} if self.names else {})
 
     def save(self, path: Path) -> None:
-        """Write the projection as a NumPy file; without one there is nothing to write."""
+        """Write the projection, if there is one, as a NumPy file."""
         if self.projection is None:
             return
         projection = self.projection.numpy()
@@ -159,18 +162,18 @@ class FeatureTransform:
 
     @classmethod
     def load(cls, described: dict[str, Any], path: Path | None) -> FeatureTransform:
-        """The transform of a checkpoint, from `describe` and the file that `save` wrote, where it is known.
+        """The transform of a checkpoint, from the result of `describe` and the file that `save` wrote.
 
         Raises:
-            UsageError: if the projection is needed and not there, or the numbers do not fit the features.
+            UsageError: if the projection is needed but missing, or the numbers do not fit the features.
         """
         projection = None
         if described["reduce_channels"] is not None:
             if path is None or not path.is_file():
                 raise UsageError(
                     f"the model was trained on {described['in_channels']} features reduced to "
-                    f"{described['reduce_channels']}; how lies in graph/projection.npy of its run directory: "
-                    "give the run directory instead of a lone checkpoint"
+                    f"{described['reduce_channels']} by graph/projection.npy of its run directory: "
+                    "give the run directory instead of a checkpoint alone"
                 )
             try:
                 with open_regular(path) as file:
@@ -182,7 +185,9 @@ class FeatureTransform:
                 ) from error
             wanted = (described["in_channels"], described["reduce_channels"])
             if tuple(projection.shape) != wanted:
-                raise UsageError(f"{path} is {tuple(projection.shape)}, the checkpoint needs {wanted}")
+                raise UsageError(
+                    f"{path} has shape {tuple(projection.shape)}, but the checkpoint needs {wanted}"
+                )
         names = tuple(described.get("names", ()))
         columns = {}
         for key in ("mean", "scale"):
@@ -228,7 +233,7 @@ def _nonzero(total: Tensor) -> Tensor:
 
 
 def _singular_vectors(x: Tensor, count: int) -> Tensor:
-    """The right singular vectors of the largest singular values, [F, count], the largest entry positive."""
+    """Right singular vectors of the largest singular values, [F, count], largest entries positive."""
     from scipy import sparse
     from scipy.sparse.linalg import svds
 
@@ -247,7 +252,7 @@ def _singular_vectors(x: Tensor, count: int) -> Tensor:
 
 
 class TreatsFeatures:
-    """What a DataModule does to the features of its nodes: by itself, or as in the training of a model."""
+    """A DataModule that treats node features by its own settings, or as in the training of a model."""
 
     is_named: bool
     normalize_features: bool
@@ -256,33 +261,33 @@ class TreatsFeatures:
     _own_transform: FeatureTransform | None = None  # fitted to this graph, not taken from a model
 
     def _treat(self, transform: FeatureTransform) -> None:
-        """Give the encoder the features that the transform makes of this graph's."""
+        """Apply the transform to this graph's features, for the encoder."""
         raise NotImplementedError
 
     def _standardizes(self, x: Tensor) -> bool:
-        """Whether features [N, F] are standardised: as asked, else own ones that look like measurements."""
+        """Whether to standardise features [N, F]: as set, or else if own features look like measurements."""
         if self.standardize_features is not None or self.normalize_features or self.is_named:
             return bool(self.standardize_features)
         return _are_measurements(x)
 
     def take_features(self, described: Mapping[str, Any] | None) -> None:
-        """Treat the features as those that a checkpoint was trained on: with their means and deviations.
+        """Treat the features as in the training of a checkpoint, with its means and deviations.
 
-        `described` is what `FeatureTransform.describe` said of them; where it does not fit, and for None,
-        they are treated as this graph's own.
+        `described` is the result of `FeatureTransform.describe`. If it is None, or does not fit, the features
+        are treated by this graph's own transform.
         """
         if (own := self._own_transform) is not None:
             self._take(own if described is None else own.as_trained(described))
 
     def _take(self, transform: FeatureTransform) -> None:
-        # the same features stay the same tensor, so that what was computed of them is kept
+        # an equal transform keeps the tensor of features, by which caches recognise them
         if self._transform is None or transform.describe() != self._transform.describe():
             self._transform = transform
             self._treat(transform)
 
     @property
     def features_in_words(self) -> str:
-        """What was done to them without being asked for; empty for nothing."""
+        """The treatment that the user did not ask for, in words; empty for none."""
         if self.standardize_features is not None or self._transform is None or self._transform.mean is None:
             return ""
         return "standardised (--data.standardize_features false leaves them)"

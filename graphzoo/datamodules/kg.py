@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-# "auto": of training, and of evaluation, which is also where graphs begin to be large
+# "auto": entities in training and in evaluation (also the size above which it applies), validation triples
 _AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
-# of `step_costs`
+# for `step_costs`
 _COUNTED_QUERIES, _FACTS_OF_A_STATE, _COST_NEAR = 32, 20, 2
 _STAGES = ("train", "valid", "test", "predict")
 
@@ -51,43 +51,45 @@ _STAGES = ("train", "valid", "test", "predict")
 class KGDataModule(GraphDataModule):
     """A knowledge graph by name or path.
 
-    Training asks every triple once per epoch, alternately for its tail and for its head, in an order that is
-    a function of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once; all
-    ranks get the same number of batches, some of them an empty one at the end. Neither depends on workers,
-    micro-batches or ranks.
+    Training asks one query per triple and epoch, alternately for tails and for heads, in an order that is a
+    function of (seed, epoch). Evaluation asks every distinct (head, relation) of both directions once. All
+    ranks get the same number of batches; some may get an empty one at the end. Queries and their order do not
+    depend on workers, micro-batches or ranks.
 
     Args:
-        name: Data set (`graphzoo list`); None or "kg" with the user's own `path`; None without one is umls.
+        name: Data set (`graphzoo list`); None or "kg" for your own `path`; None without a path is umls.
         path: Own triples: a folder with train, valid, test (.txt, .tsv, .csv, also .gz), one to three files,
             or two folders (train on the first, predict on the second).
         split_index: Number, from 0, of the random split of own triples that come without one.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
-        micro_batch_size: Most queries that go through the encoder at once while training; None: as many as
-            keep at most 1 GiB and a quarter of the free memory for their gradients; on a GPU the latter.
-        eval_batch_size: Distinct queries of an evaluation batch; None: `micro_batch_size` or `batch_size`.
-        max_valid_triples: Validate on a fixed sample of so many triples (the same for every seed); None: on
-            all.
-        hide: Which training facts are hidden from a query on the whole graph: those of its "batch", or of its
-            "micro_batch" alone, as on each device of KnowFormer's authors. Then the result depends on
-            `micro_batch_size` and, where a process has less than that, on the number of processes.
+        micro_batch_size: Largest number of queries that go through the encoder at once while training. None
+            chooses it by memory: gradients of a micro-batch take at most a quarter of the free memory, and
+            on a CPU at most 1 GiB.
+        eval_batch_size: Distinct queries of an evaluation batch; None takes `micro_batch_size` or
+            `batch_size`.
+        max_valid_triples: Validate on a fixed sample of this many triples, the same for every seed; None
+            validates on all.
+        hide: Which training facts are hidden from a query on the whole graph: those of its "batch", or only
+            those of its "micro_batch", as on each device of KnowFormer's authors. The result then depends on
+            `micro_batch_size`, and on the number of processes if a process has less than that.
         neighbourhood: Entities K of the neighbourhood in which a training query is asked, see
-            `graphzoo.sampling.NeighbourhoodSampler`; None, or as many as there are: the whole graph. "auto":
-            300 on graphs of more than 1,000 entities, and then 1,000 in evaluation and 250 validation
-            triples, unless these are set.
-        later_neighbourhoods: Other sizes for later epochs, {epoch: K} with epochs counted from 0: training
+            `graphzoo.sampling.NeighbourhoodSampler`. None, or the number of all entities, is the whole
+            graph. "auto" takes 300 on graphs of more than 1,000 entities, with 1,000 in evaluation and 250
+            validation triples unless these are set.
+        later_neighbourhoods: Other sizes from later epochs on, {epoch: K}, epochs counted from 0: training
             may end on larger neighbourhoods.
-        eval_neighbourhood: Entities K where queries are evaluated and predicted; None: `neighbourhood`.
-        relation_share: Part of K for entities that are known to answer the relation.
-        fact_dropout: Share of the facts that training queries do not see, other ones in each epoch; see
-            `graphzoo.sampling.FactDropout`. In neighbourhoods, more answers lie outside then.
-        protocol: How the model is evaluated and predicts: "neighbourhood" (entities outside rank behind all
-            inside) or "whole_graph"; the same without neighbourhoods.
-        test_both: Test under the other protocol too.
-        leave_out: Data sets that the model shall not see, names with commas between them; "inductive" are all
-            inductive pairs. Their triples, for a pair those of the graph that is predicted on, are taken out
-            of every split, compared by name.
+        eval_neighbourhood: Entities K in evaluation and prediction; None takes `neighbourhood`.
+        relation_share: Share of K for entities that are known to answer the relation.
+        fact_dropout: Share of the facts that training queries do not see, drawn anew in each epoch; see
+            `graphzoo.sampling.FactDropout`. In neighbourhoods, more answers then lie outside.
+        protocol: How a model with neighbourhoods is evaluated and predicts: in the "neighbourhood" (entities
+            outside rank behind all inside) or on the "whole_graph". Without neighbourhoods both are the same.
+        test_both: Whether to test under the other protocol, too.
+        leave_out: Data sets that the model must not see, separated by commas; "inductive" means all inductive
+            pairs. Their triples are removed from every split, compared by name. Of a pair, these are the
+            triples of the graph that is tested on.
         seed: Seed of the training order.
         num_workers: Loader processes; 0 is best unless the encoder waits for batches.
         validate_on: Of an inductive pair, the graph whose validation triples choose the checkpoint: the
@@ -148,10 +150,10 @@ class KGDataModule(GraphDataModule):
         self.test_both = test_both
         self.leave_out = _names_to_leave_out(leave_out or "")
         self._asked = neighbourhood, eval_neighbourhood
-        # refuses what makes no sense now, not after the data are there
+        # made now to check its arguments before the data are loaded
         self._spec = NeighbourhoodSpec(_EVAL_AUTO, relation_share, protocol)
-        self.hides: RemoveFacts = "exact"  # of a training query's own fact; the task says
-        self.knows_answers = True  # whether training batches bring known answers; the task says
+        self.hides: RemoveFacts = "exact"  # edges hidden from a training query; set by the task
+        self.knows_answers = True  # whether training batches bring known answers; set by the task
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
@@ -163,19 +165,19 @@ class KGDataModule(GraphDataModule):
     def from_triples(
         cls, triples: Any, valid: Any = None, test: Any = None, *, name: str = "kg", **settings: Any
     ) -> Self:
-        """A module of triples in memory; `KGDataModule(triples=...)` is the same.
+        """A DataModule for triples in memory; `KGDataModule(triples=...)` is the same.
 
         Args:
             triples: A DataFrame with the columns head, relation, tail, an array [n, 3] or a sequence of
                 triples; a dict of such train, valid and test; or a `KnowledgeGraph`.
             valid: Validation triples; None draws some of `triples`, as for files.
-            test: As `valid`.
-            name: For logs and results.
+            test: Test triples; None draws some, likewise.
+            name: Name in logs and results.
             **settings: Further arguments of the class.
 
         Raises:
-            DataError: malformed rows, or too few.
-            UsageError: a path, or further splits beside a `KnowledgeGraph`.
+            DataError: for malformed rows, or too few.
+            UsageError: for a path, or for further splits beside a `KnowledgeGraph`.
         """
         if isinstance(triples, Mapping):
             if valid is not None or test is not None:
@@ -199,13 +201,13 @@ class KGDataModule(GraphDataModule):
         return module
 
     def prepare_data(self) -> None:
-        """Fetch and parse once per machine, also what is left out."""
+        """Fetch and parse once per machine, including the data sets of `leave_out`."""
         super().prepare_data()
         for name in self.leave_out:
             load_knowledge_graph(name, root=self.root, download=self.download)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graphs, once; the `stage` says what there have to be triples for."""
+        """Load the graphs, once; a `stage` "validate" or "test" requires triples of that split."""
         if self._graphs is None:
             self._graphs = self._leave_out(self._load(self._fetches), self._fetches)
         if (split := {"validate": "valid", "test": "test"}.get(stage or "")) and not len(self.triples(split)):
@@ -230,7 +232,7 @@ class KGDataModule(GraphDataModule):
 
     @property
     def num_splits(self) -> int | None:
-        """How many splits there are; None where one is drawn by the index."""
+        """How many splits there are; None if splits are drawn, one for each index."""
         if self.path is None:
             return None if self._is_drawn else 1
         return None if from_files(self.path)[0].split_name != "given" else 1
@@ -247,8 +249,8 @@ class KGDataModule(GraphDataModule):
             is_second = graphs[1] is not None and unseen[-1].fingerprint == graphs[1].fingerprint
             if is_second and self.validate_on == "inference":
                 raise UsageError(
-                    f"validate_on inference looks at {unseen[-1].name}, which --data.leave_out {name} hides\n"
-                    "Leave one of the two out"
+                    f"validate_on inference validates on {unseen[-1].name}, which --data.leave_out {name} "
+                    "leaves out\nDrop one of the two"
                 )
         graph = graphs[0].without(unseen)
         if not len(graph.train):
@@ -296,7 +298,7 @@ class KGDataModule(GraphDataModule):
         return self.knowledge_graph.relations
 
     def sources(self, split: str) -> dict[str, int]:
-        """The one graph that is asked, and where its `QueryBatch.target_index` begins."""
+        """Name of the evaluated graph, and where its `QueryBatch.target_index` begins."""
         return {self._graph_of(split).name: 0}
 
     def describe_split(self) -> dict[str, Any]:
@@ -317,7 +319,7 @@ class KGDataModule(GraphDataModule):
         return digest.hexdigest()
 
     def describe_graph(self) -> dict[str, int]:
-        """Sizes of the graph and its splits, in the order for a reader."""
+        """Sizes of the graph and its splits, in the order of display."""
         graph = self.knowledge_graph
         sizes = {"entities": graph.num_entities, "relations": graph.num_relations}
         words = {split: f"{split} triples" for split in ("train", "valid", "test")}
@@ -332,7 +334,7 @@ class KGDataModule(GraphDataModule):
 
     @property
     def protocol_in_words(self) -> str | None:
-        """Where a model that trains in neighbourhoods is evaluated; None for one that does not."""
+        """Where queries are evaluated, in words; None for a model without neighbourhoods."""
         spec = self.neighbourhoods
         if spec is None:
             return None
@@ -342,7 +344,7 @@ class KGDataModule(GraphDataModule):
 
     @property
     def asks_near(self) -> bool:
-        """Whether a summary says where queries are asked: neighbourhoods are wanted, or facts hidden."""
+        """Whether a summary should say where queries are asked: with neighbourhoods or `fact_dropout`."""
         return self.neighbourhood is not None or isinstance(self._asked[0], int) or self.fact_dropout > 0
 
     def describe_queries(self) -> str:
@@ -374,7 +376,7 @@ class KGDataModule(GraphDataModule):
         return f"{first} with {share} of the facts hidden" if self.fact_dropout else ""
 
     def _max_valid(self) -> int | None:
-        """Most validation triples that are asked."""
+        """Largest number of validation triples to ask about; None for all."""
         if self.max_valid_triples is None and self._asked[0] == "auto" and self.neighbourhood is not None:
             return _AUTO_VALID
         return self.max_valid_triples
@@ -391,7 +393,7 @@ class KGDataModule(GraphDataModule):
         return self._training_sampler().num_in_step
 
     def triples(self, split: str, source: int = 0) -> Tensor:
-        """The triples of a split of the graph it is asked on, [n, 3]; "predict" means "test"."""
+        """The triples of a split, [n, 3], from the graph that it is asked on; "predict" means "test"."""
         return self._graph_of(split).split(_split(split))
 
     def graph(self, split: str, source: int = 0) -> RelationalGraph:
@@ -399,8 +401,8 @@ class KGDataModule(GraphDataModule):
 
         Args:
             source: Always 0: there is one graph.
-            split: "train" gives the training graph; "test" and "predict" that of an inductive pair's second
-                graph, else the same object; "valid" the one of the two that `validate_on` names.
+            split: "train" gives the training graph. For an inductive pair, "test" and "predict" give the
+                second graph, and "valid" the one that `validate_on` names; otherwise all are the same object.
         """
         from graphzoo.ops import RelationalGraph
 
@@ -413,11 +415,11 @@ class KGDataModule(GraphDataModule):
         return self._message_graphs[graph.fingerprint]
 
     def answers(self, split: str) -> AnswerIndex:
-        """What counts as known when a split is asked.
+        """Answers that count as known in a split.
 
-        Training knows the training triples. A transductive graph's valid and test know all three splits; in
-        an inductive pair, valid knows train and valid of the graph it is asked on, test all three of the
-        second.
+        For "train" these are the training triples; for "valid" and "test" all three splits. In an inductive
+        pair, "valid" knows train and valid of the graph it is asked on, and "test" all splits of the second
+        graph.
         """
         split = _split(split)
         graph, inference = self._loaded()
@@ -438,7 +440,7 @@ class KGDataModule(GraphDataModule):
         return batches, self._training_sampler(), 1 if batches.samplers else 0
 
     def training_batches(self) -> TrainingBatches:
-        """What makes a `TripleBatch` of the positions of triples."""
+        """The data set that makes a `TripleBatch` of positions of triples."""
         graph = self.knowledge_graph
         answers = self.answers("train") if self.knows_answers else None
         near = self._training_neighbourhoods()
@@ -447,7 +449,7 @@ class KGDataModule(GraphDataModule):
         )
 
     def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
-        """Training facts that `fact_dropout` leaves to the queries of an epoch, [n], bool; None: all."""
+        """Mask of the training facts that queries of an epoch see, [n], bool; None for all."""
         dropout = self._drops()
         return None if dropout is None else dropout.kept(epoch)
 
@@ -462,7 +464,7 @@ class KGDataModule(GraphDataModule):
 
     @property
     def neighbourhood(self) -> int | None:
-        """Entities of a training query's neighbourhood, below their number; None: the whole graph."""
+        """Entities of a training query's neighbourhood; None for the whole graph."""
         size, num_entities = self._asked[0], self.knowledge_graph.num_entities
         if size == "auto":
             size = _AUTO if num_entities > _EVAL_AUTO else None
@@ -470,14 +472,14 @@ class KGDataModule(GraphDataModule):
 
     @property
     def neighbourhoods(self) -> NeighbourhoodSpec | None:
-        """How evaluated queries get their neighbourhoods; None: they reason over the whole graph."""
+        """How queries get their neighbourhoods in evaluation; None if they see the whole graph."""
         if self.neighbourhood is None:
             return None
         usual = _EVAL_AUTO if self._asked[0] == "auto" else self.neighbourhood
         return replace(self._spec, num_nodes=self._asked[1] or usual)
 
     def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler | None]:
-        """Samplers by the epoch from which on they are used, None for the whole graph; empty without any."""
+        """Samplers by the first epoch of their use; None is the whole graph. Empty without neighbourhoods."""
         from graphzoo.sampling import NeighbourhoodSampler
 
         if self.neighbourhood is None:
@@ -494,11 +496,11 @@ class KGDataModule(GraphDataModule):
         return self._samplers
 
     def step_costs(self) -> dict[int, float]:
-        """What a training step costs from an epoch on, as a multiple of one in the first epoch.
+        """Cost of a training step from an epoch on, as a multiple of that in the first epoch.
 
-        Counted for a few training queries: message passing over a fact, about twenty times as much for the
-        state of an entity, and in a neighbourhood, which is chosen and is small, twice as much for all of
-        it. Empty where all epochs cost the same.
+        The cost is estimated from a few training queries. Passing a message along a fact counts 1, and the
+        state of an entity 20. A neighbourhood counts twice, because it has to be chosen, and small graphs are
+        less efficient. Empty if all epochs cost the same.
         """
         samplers = self._training_neighbourhoods()
         if len(samplers) < 2:
@@ -508,7 +510,7 @@ class KGDataModule(GraphDataModule):
 
     @property
     def test_cost(self) -> float:
-        """What a test query costs as a multiple of one under the run's own protocol: the other one's, too."""
+        """Cost of a test query as a multiple of that under the own protocol alone; see `test_both`."""
         from graphzoo.sampling import NeighbourhoodSampler
 
         spec, graph = self.neighbourhoods, self.graph("test")
@@ -519,7 +521,7 @@ class KGDataModule(GraphDataModule):
         return 1 + (ratio if spec.protocol == "neighbourhood" else 1 / ratio)
 
     def _cost(self, split: str, sampler: NeighbourhoodSampler | None) -> float:
-        """What a few queries of a split cost, counted in facts that messages pass along."""
+        """Cost of a few queries of a split, in facts that messages pass along; see `step_costs`."""
         head, relation, _ = self.triples(split)[:_COUNTED_QUERIES].unbind(1)
         if sampler is None:
             graph = self.graph(split)
@@ -559,7 +561,7 @@ class KGDataModule(GraphDataModule):
             _log.warning("%s: the %s split is empty, nothing is evaluated", self._graph_of(split).name, split)
         chosen = None
         if max_triples is not None and max_triples < triples.size(0):
-            # without the run's seed: seeds are compared on the same sample
+            # not a function of the run's seed: seeds are compared on the same sample
             chosen = permute(triples.size(0), "evaluation sample", split)[:max_triples].sort().values
         return EvaluationBatches(
             triples, self.answers(split), self.eval_batch_size, chosen, source=source, first=first
@@ -588,16 +590,16 @@ def _split(name: str) -> str:
 
 
 def _check_drawn(graph: KnowledgeGraph, index: int) -> None:
-    """Refuse an index of a split that was not drawn by it."""
+    """Refuse a split index above 0 if the split was not drawn by it."""
     if index and not (graph.split_name.startswith("random") and graph.split_name.endswith(f" seed {index}")):
         raise UsageError(
             f"{graph.name} has one split, 0: there is no split_index {index}\n"
-            "Give split_index 0, or triples without valid or test, which are drawn then"
+            "Give split_index 0, or triples without valid or test: these are then drawn"
         )
 
 
 def _check_validated(graph: KnowledgeGraph, inference: KnowledgeGraph | None) -> None:
-    """Refuse to validate on a second graph that is not there, or has nothing to validate on."""
+    """Refuse to validate on a second graph that does not exist or has no validation triples."""
     if inference is None:
         raise UsageError(
             f"validate_on inference is for an inductive pair: {graph.name} is one graph\n"
@@ -614,7 +616,7 @@ def _check_hide(hide: str, micro_batch_size: int | None, neighbourhood: int | st
     check_choice("hide", hide, ("batch", "micro_batch"))
     if hide == "micro_batch" and micro_batch_size is None:
         raise UsageError(
-            "hide micro_batch needs micro-batches of a given size: give --data.micro_batch_size too"
+            "hide micro_batch needs a fixed size of micro-batches: give --data.micro_batch_size, too"
         )
     if hide == "micro_batch" and neighbourhood is not None:
         raise UsageError(

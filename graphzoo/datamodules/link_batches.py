@@ -1,4 +1,4 @@
-"""Which pairs meet in which batch: a function of (seed, epoch), cut over ranks and micro-batches."""
+"""Batches of pairs: their order is a function of (seed, epoch), divided over ranks and micro-batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphzoo.types import PairSubgraphs
 
 
-# What draws are for, so that they share no random numbers with others of the same seed.
+# Purposes of draws: with them, draws of the same seed do not share random numbers.
 _DIRECTION, _SUBGRAPH, _COPY = 0x646972, 0x737562, 0x636F7079
 # Batches whose subgraphs are sampled together and sorted by size.
 _WINDOW = 16
@@ -39,9 +39,10 @@ class PairSlice(NamedTuple):
 
 
 class PairSampler(GlobalBatchSampler[PairSlice]):
-    """The links of a rank's share, for each of its micro-batches.
+    """A sampler of the micro-batches of a rank's share.
 
-    What these are made of is the data set's choice: it puts pairs with subgraphs of like size together.
+    Every item has all links of the share. `TrainingPairs` chooses the pairs of each micro-batch, since it
+    groups pairs with subgraphs of similar size.
     """
 
     def _cut(self, epoch: int, start: int, batch: Tensor) -> Iterator[PairSlice]:
@@ -53,13 +54,23 @@ class PairSampler(GlobalBatchSampler[PairSlice]):
 
 
 class TrainingPairs(Dataset[PairBatch]):
-    """From a `PairSlice` to a `PairBatch`: links with their negatives, subgraphs of like size together.
+    """Makes a `PairBatch` of a `PairSlice`: links and their negatives, grouped by the size of subgraphs.
 
-    Undirected links are asked in either direction, by a coin that is a function of (seed, epoch, link). Each
-    of the links `train`, [n, 2], gets `num_negatives`, which have its source if they are structured (all
-    pairs', where it is linked to all). Encoders of whole graphs need no `subgraphs`; `by_source`, a batch
-    names its distinct sources, which a GPU would have to be waited for. `near` makes the neighbourhood of
-    each pair's source, where `hides_links` leaves out the pair's own link.
+    Undirected links are asked in a random direction, which is a function of (seed, epoch, link).
+
+    Args:
+        train: Training links, [n, 2], int64.
+        negatives: Draws negatives.
+        is_directed: Whether (u, v) and (v, u) are two links.
+        num_negatives: Negatives of each link.
+        seed: Seed of directions, negatives and subgraphs.
+        subgraphs: Sampler of subgraphs around pairs; None for encoders of whole graphs.
+        is_structured: Whether negatives have the source of their link. If that is linked to all nodes, they
+            are drawn from all pairs.
+        by_source: Whether a batch lists its distinct sources; on a GPU, to find them would make the host
+            wait.
+        near: Sampler of the neighbourhood of each pair's source; None for the whole graph.
+        hides_links: Whether the pair's own link is left out of the neighbourhood.
     """
 
     def __init__(
@@ -87,7 +98,7 @@ class TrainingPairs(Dataset[PairBatch]):
         if self._share is None or self._share[0] != key:
             self._share = (key, *self._make_share(item))
         _, pairs, label, index, samples, order = self._share
-        # links stay together with their negatives: their source is asked once
+        # links stay together with their negatives, so that their common source is encoded once
         unit = 1 + self.num_negatives if self.is_structured and samples is None else 1
         low, high = (unit * end for end in cut(order.numel() // unit, item.num_parts, item.part))
         rows = order[low:high]
@@ -109,18 +120,18 @@ class TrainingPairs(Dataset[PairBatch]):
         )
 
     def _neighbourhoods(self, near: NeighbourhoodSampler, pairs: Tensor, label: Tensor) -> QueryGraph:
-        """Of the pairs' sources; links and negatives alike have their target in them."""
+        """Neighbourhoods of the sources of pairs; each contains the target of its link or negative."""
         u, v = pairs
         hidden = v
         if self.is_structured:
-            # a negative follows the link of its source, which is hidden from it as from that link itself
+            # A negative comes after the link with the same source. That link is hidden from both.
             is_link = label > 0
             hidden = v[is_link][is_link.cumsum(0) - 1]
         hides: Literal["exact", "none"] = "exact" if self.hides_links else "none"
         return near(u, torch.zeros_like(u), hidden, hides=hides, outside="bring", target=v)[0]
 
     def _make_share(self, item: PairSlice) -> tuple[Tensor, Tensor, Tensor, PairSamples | None, Tensor]:
-        """Pairs [2, B], labels, positions, sampled subgraphs, and the order in which parts take them."""
+        """Pairs [2, B], labels, positions, subgraphs, and the order in which micro-batches take the pairs."""
         positive = self.train[item.share].t()
         if not self.is_directed:
             swapped = hash_integers(_DIRECTION, self.seed, item.epoch, item.share) & 1 == 1
@@ -148,14 +159,20 @@ class TrainingPairs(Dataset[PairBatch]):
 
 
 class EvaluationPairs(Dataset[PairBatch]):
-    """Pairs to be scored, in batches; number n, one past the last batch, is an empty one.
+    """Pairs to be scored, in batches; number n, one past the last batch, is an empty batch.
 
-    With subgraphs, batches of a window are sampled together and sorted by size. A pair's subgraph depends on
-    the pair alone, so batch size, windows and ranks do not show in its score.
+    With subgraphs, several batches (a window) are sampled together and sorted by size. A pair's subgraph
+    depends only on the pair, so that batch size, windows and ranks do not change its score.
 
-    Each of the `pairs` [M, 2] is scored `num_relabelings` times, its nodes in another order, and with
-    `both_directions` also as (v, u). `by_source`, for encoders that answer a source at once, a batch has the
-    pairs of `batch_size` distinct sources. `order` numbers the pairs as they are scored, [M].
+    Args:
+        pairs: Pairs to score, [M, 2], int64.
+        batch_size: Pairs of a batch.
+        subgraphs: Sampler of subgraphs around pairs; None for encoders of whole graphs.
+        num_relabelings: Times that each pair is scored, with its nodes in different orders.
+        both_directions: Whether each pair is also scored as (v, u).
+        by_source: Whether a batch has all pairs of `batch_size` distinct sources, for encoders that answer
+            all pairs of a source at once.
+        order: Order in which the pairs are scored, [M]; None for their own.
     """
 
     def __init__(
@@ -173,7 +190,7 @@ class EvaluationPairs(Dataset[PairBatch]):
         self.both_directions, self.by_source = both_directions, by_source
         self.num_copies = num_relabelings * (2 if both_directions else 1)
         self._numbers = torch.arange(pairs.shape[0]) if order is None else order
-        # Where the batches of each copy begin and end, and its pairs in their order.
+        # For each copy: its pairs in their order, and where its batches begin and end.
         self._copies = [self._cut(copy) for copy in range(2 if both_directions and by_source else 1)]
         self._window: tuple[tuple[int, int], Tensor, Tensor, PairSamples] | None = None
 
@@ -189,7 +206,7 @@ class EvaluationPairs(Dataset[PairBatch]):
         return self._numbers[order], torch.unique(torch.cat([torch.zeros_like(last), ends, last]))
 
     def _place(self, number: int) -> tuple[int, int]:
-        """Copy, and number of the batch in it."""
+        """The copy that a batch belongs to, and its number within the copy."""
         copy = 0
         while number >= (size := self._num_batches(copy)):
             number, copy = number - size, copy + 1
@@ -237,7 +254,7 @@ class EvaluationPairs(Dataset[PairBatch]):
 
 
 def sample_split(split: LinkSplit, size: int | None) -> LinkSplit:
-    """A fixed sample: so many positives, and their own negatives or the same share of the pool."""
+    """A fixed sample of `size` positives, with their own negatives or the same share of the pool."""
     total = int(split.positive.shape[0])
     if size is None or size >= total:
         return split
@@ -250,9 +267,9 @@ def sample_split(split: LinkSplit, size: int | None) -> LinkSplit:
 
 
 def mixed_order(split: LinkSplit) -> Tensor:
-    """Numbers of a split's pairs, links and their negatives next to each other.
+    """Order of a split's pairs that mixes links and negatives evenly.
 
-    So a run that scores only the first batches has both.
+    A run that scores only the first batches then has both.
     """
     positives, negatives = int(split.positive.shape[0]), split.negative.reshape(-1, 2).shape[0]
     place = torch.cat(

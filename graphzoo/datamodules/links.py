@@ -51,53 +51,56 @@ Batching = Literal["pairs", "sources", "subgraphs", "whole"]
 class LinkDataModule(TreatsFeatures, GraphDataModule):
     """A graph whose missing links are predicted, by name or path.
 
-    Messages pass along training links only (ogbl-collab: while testing also along validation links, as its
-    rules allow). Training meets every training link once an epoch, with negatives that are no training link,
-    in an order that is a function of (seed, epoch). Evaluation scores every pair once.
+    Messages pass along training links only (for ogbl-collab, tests also use validation links, as its rules
+    allow). An epoch of training has every training link once, with negatives that are not training links, in
+    an order that is a function of (seed, epoch). Evaluation scores every pair once.
 
     Args:
-        name: Data set (`graphzoo list`); None or "links" with the user's own `path`; None without one is
+        name: Data set (`graphzoo list`); None or "links" for your own `path`; None without a path is
             citeseer-link.
         path: Own edge list; see `graphzoo.datasets.link_graph_from_files`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
-        protocol: How the data are split and evaluated, "original", "heart", ...; None: the data's usual one.
-        split_index: Which of the random splits, where the protocol draws them; of own links, where their
-            split or its negatives are drawn.
-        directed: Whether (u, v) and (v, u) are two links, of your own; data sets by name know it themselves.
-        batch_size: Training links of an optimiser step over all ranks and micro-batches; as many negatives
-            come with them.
-        micro_batch_size: Most training links that go through the encoder at once while training; None: as
-            many as keep at most 1 GiB and a quarter of the free memory for their gradients, on a GPU the
-            latter (encoders of nodes: a rank's whole share).
-        eval_batch_size: Pairs scored at once (distinct source nodes at once for query encoders).
+        protocol: How the data are split and evaluated: "original", "heart", ...; None takes the data set's
+            usual one.
+        split_index: Number of the split, if the protocol draws random ones, or if the split of your own links
+            or its negatives are drawn.
+        directed: Whether (u, v) and (v, u) are two links, for your own links; data sets by name set it
+            themselves.
+        batch_size: Training links of an optimiser step over all ranks and micro-batches, not counting their
+            negatives.
+        micro_batch_size: Largest number of training links that go through the encoder at once while training.
+            None chooses it by memory: gradients of a micro-batch take at most a quarter of the free memory,
+            and on a CPU at most 1 GiB. For node encoders, None is a rank's whole share.
+        eval_batch_size: Pairs scored at once; for query encoders, distinct source nodes.
         num_negatives: Negatives per training link.
-        structured_negatives: Draw a link's negatives from its own source, (u, v) -> (u, w), instead of from
-            all pairs: a query encoder answers them together with the link. A source that is linked to all
-            nodes gets pairs of others; of directed links only the target changes.
-        max_valid_pairs: Validate on a fixed sample of so many positives (the same for every seed), with as
-            large a share of a shared pool; None: on all.
+        structured_negatives: Whether a link's negatives have its source, (u, v) -> (u, w), instead of being
+            drawn from all pairs. A query encoder answers them together with the link. If the source is linked
+            to all nodes, pairs of other nodes are drawn; for directed links only the target changes.
+        max_valid_pairs: Validate on a fixed sample of this many positives, the same for every seed, and on
+            the same share of a shared pool of negatives; None validates on all.
         use_features: Whether the encoder sees node features.
-        normalize_features: Divide each node's features by the sum of their absolute values.
-        standardize_features: Subtract the mean of each feature and divide by its standard deviation over all
-            nodes. None: of own graphs whose features are measurements, as for `NodeDataModule`.
-        depth: k, hops of the subgraph around a pair (encoders of pairs only, like the next four).
-        num_neighbors: n, most neighbours followed from a node in a hop.
-        max_nodes: Most nodes of a subgraph; None: the most that depth and num_neighbors allow. It fixes the
-            shape of PENCIL's projection.
-        num_relabelings: In evaluation each pair is scored with its nodes in so many orders, and averaged.
-        both_directions: In evaluation each pair is also scored as (v, u), and averaged.
-        neighbourhood: K: a query encoder sees K nodes near the source of a pair, by personalised PageRank,
-            in place of the whole graph. A training pair has its own, with its target in it and its own link
-            hidden; see `NeighbourhoodSampler`. None: the whole graph.
-        eval_neighbourhood: K in evaluation and prediction; None: `neighbourhood`. Nodes outside score below
-            all inside, the nearest first.
+        normalize_features: Whether to divide each node's features by the sum of their absolute values.
+        standardize_features: Whether to subtract the mean of each feature and divide by its standard
+            deviation over all nodes. None does so for your own graph if its features are measurements, as for
+            `NodeDataModule`.
+        depth: k, hops of the subgraph around a pair (pair encoders only, like the next four).
+        num_neighbors: n, largest number of neighbours followed from a node in a hop.
+        max_nodes: Largest number of nodes in a subgraph; None for the most that depth and num_neighbors
+            allow. It fixes the shape of PENCIL's projection.
+        num_relabelings: Orders of the nodes in which each pair is scored in evaluation; scores are averaged.
+        both_directions: Whether evaluation also scores each pair as (v, u); scores are averaged.
+        neighbourhood: Nodes K that a query encoder sees near the source of a pair, by personalised PageRank,
+            instead of the whole graph. A training pair has its own neighbourhood, which contains its target
+            and hides its own link; see `NeighbourhoodSampler`. None is the whole graph.
+        eval_neighbourhood: Nodes K in evaluation and prediction; None takes `neighbourhood`. Nodes outside
+            score below all inside, the nearest first.
         seed: Seed of training order, negatives and training subgraphs.
         num_workers: Loader processes; 0 samples the next batch in a thread.
 
     Attributes:
-        batching: What the encoder at hand needs, set by the task: bare "pairs", pairs ordered by "sources",
-            pairs with "subgraphs", or as many pairs at once as there are, "whole".
+        batching: What the encoder needs in a batch, set by the task: only "pairs", pairs ordered by
+            "sources", pairs with "subgraphs", or all pairs at once, "whole".
     """
 
     batch_size: int
@@ -154,10 +157,10 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         self.depth, self.num_neighbors, self.max_nodes = depth, num_neighbors, max_nodes
         self.num_relabelings, self.both_directions = num_relabelings, both_directions
         self.batching: Batching = "pairs"
-        self.hides_links = True  # from the neighbourhood of a training pair; the task says
+        self.hides_links = True  # from the neighbourhood of a training pair; set by the task
         self._graph: LinkGraph | None = None
         self._given: LinkGraph | None = None
-        self._is_drawn = False  # whether the split of the given links is ours
+        self._is_drawn = False  # whether we have drawn the split of given links
         self._x: Tensor | None = None
         self._edges: dict[bool, Tensor] = {}
         self._samplers: dict[bool, PairSubgraphSampler] = {}
@@ -175,20 +178,20 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         directed: bool = False,
         **settings: Any,
     ) -> Self:
-        """A module of links in memory; `LinkDataModule(edge_index=...)` is the same.
+        """A DataModule for links in memory; `LinkDataModule(edge_index=...)` is the same.
 
         Args:
             edge_index: Links as PyG has them, [2, E], int64, see `graphzoo.datasets.link_graph_from_edges`;
                 an adjacency [N, N] of ones, sparse as in PyG or torch; or a `LinkGraph`.
             x: Features of the nodes, [N, F].
-            name: For logs and results.
+            name: Name in logs and results.
             directed: Whether (u, v) and (v, u) are two links.
             **settings: Further arguments of the class.
 
         Raises:
             DataError: for links that cannot be used.
-            UsageError: for an adjacency with weights, what is no edge_index, a split_index of a
-                `LinkGraph`, and `directed` with one whose links are not.
+            UsageError: for an adjacency with weights, for anything else that is not an edge_index, for a
+                split_index with a `LinkGraph`, and for `directed` with a `LinkGraph` of undirected links.
         """
         module = cls(**settings)
         graph = edge_index
@@ -212,7 +215,8 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Load the graph, once.
 
-        A fit begins with the features as this graph has them; the task then takes those of its weights.
+        A fit starts with this graph's own treatment of the features; the task then applies that of its
+        weights.
         """
         if self._graph is None:
             graph = self._load(self._fetches)
@@ -247,7 +251,7 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
 
     @property
     def num_splits(self) -> int | None:
-        """How many splits there are; None where something is drawn by the index."""
+        """How many splits there are; None if splits or negatives are drawn, for each index."""
         if self._given is not None:
             return None if self._is_drawn else 1
         if self.path is not None:
@@ -256,11 +260,11 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         return None if source.is_drawn(source.protocol(self.protocol)) else 1
 
     def _check_drawn(self, graph: LinkGraph) -> None:
-        """Refuse an index of own links by which nothing was drawn."""
+        """Refuse a split index above 0 for own links if nothing was drawn by it."""
         if self.split_index and self.num_splits == 1:
             raise UsageError(
                 f"{graph.name} has one split, 0: there is no split_index {self.split_index}\n"
-                "Give split_index 0, or links without a split or without its negatives, which are drawn then"
+                "Give split_index 0, or links without a split or without its negatives: these are then drawn"
             )
 
     @property
@@ -275,19 +279,17 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
 
     @property
     def transform(self) -> FeatureTransform | None:
-        """What is done to the raw features; None when there are none or they are not used."""
+        """Treatment of the raw features; None if there are no features or they are not used."""
         return self._transform
 
     @property
     def features_in_words(self) -> str:
-        """What was done to them without being asked for; empty for nothing."""
-        return (
-            "" if self.batching == "sources" else super().features_in_words
-        )  # encoders of queries read none
+        """See `TreatsFeatures`; empty for query encoders, which use no features."""
+        return "" if self.batching == "sources" else super().features_in_words
 
     @property
     def subgraph_budget(self) -> int:
-        """Most nodes of a pair's subgraph."""
+        """Largest number of nodes in a pair's subgraph."""
         reached = 2 * sum(self.num_neighbors**hop for hop in range(self.depth + 1))
         most: int = max(2, min(reached, self.graph.num_nodes))
         return min(self.max_nodes or most, most)
@@ -328,7 +330,7 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         }
 
     def describe_graph(self) -> dict[str, int]:
-        """Sizes of the graph and its splits, in the order for a reader."""
+        """Sizes of the graph and its splits, in the order of display."""
         graph = self.graph
         sizes = {"nodes": graph.num_nodes, "features": self.spec.in_channels, "train links": len(graph.train)}
         judged = {f"{name} links": len(getattr(graph, name).positive) for name in ("valid", "test")}
@@ -386,11 +388,11 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         return self._relational[late]
 
     def neighbourhoods(self, split: str, *, training: bool = False) -> NeighbourhoodSampler | None:
-        """Makes the neighbourhoods of query encoders; None where they see the whole graph.
+        """Sampler of the neighbourhoods of query encoders; None if they see the whole graph.
 
         Args:
-            split: Whose message graph.
-            training: Whether of `neighbourhood` nodes; else of `eval_neighbourhood`.
+            split: Split whose message graph is sampled.
+            training: Whether neighbourhoods have `neighbourhood` nodes; if not, `eval_neighbourhood`.
         """
         from graphzoo.ops import RelationalGraph
         from graphzoo.sampling import NeighbourhoodSampler
@@ -402,22 +404,22 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         late = self._is_late(split)
         if late not in self._paired:
             graph = self.relational_graph(split)
-            if not self.graph.is_directed:  # each link beside itself turned round, half the edges apart
+            if not self.graph.is_directed:  # edge i and its reverse are half the number of edges apart
                 forward = graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]
                 edges = torch.cat([forward, forward.flip(0)], dim=1)
                 graph = RelationalGraph(edges, torch.zeros_like(edges[0]), num_nodes, 2)
             self._paired[late] = graph
-        # one relation: nearly every node answers it, so that nearness alone chooses
+        # with one relation nearly every node is a known answer, so only nearness matters
         return NeighbourhoodSampler(self._paired[late], size, relation_share=0.0)
 
     @property
     def asks_near(self) -> bool:
-        """Whether to speak of neighbourhoods."""
+        """Whether a summary should say where queries are asked."""
         return self.neighbourhood is not None and self.batching == "sources"
 
     @property
     def protocol_in_words(self) -> str | None:
-        """Where a model that trains in neighbourhoods is evaluated; None for one that does not."""
+        """Where queries are evaluated, in words; None for a model without neighbourhoods."""
         size, num_nodes = self.neighbourhood, self.graph.num_nodes
         if size is None or size >= num_nodes or not self.asks_near:
             return None
@@ -433,7 +435,7 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         return f"trained in neighbourhoods of {self.neighbourhood:,} nodes; evaluated {evaluated}"
 
     def subgraph_sampler(self, split: str) -> PairSubgraphSampler:
-        """Samples subgraphs around pairs from the edges of `edge_index(split)`; many edges are mapped."""
+        """Sampler of subgraphs around pairs, from the edges of `edge_index(split)`; see `mapped_graph`."""
         late = self._is_late(split)
         if late not in self._samplers:
             self._samplers[late] = subgraph_sampler(
@@ -466,7 +468,7 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
     def scoring_batches(
         self, pairs: Tensor, split: str = "test", *, order: Tensor | None = None
     ) -> EvaluationPairs:
-        """Batches that score any pairs [M, 2] on the message graph of a split, in an order or as they are."""
+        """Batches that score any pairs [M, 2] on the message graph of a split; see `EvaluationPairs`."""
         return EvaluationPairs(
             pairs,
             self.eval_batch_size or self._usual_batch,
@@ -490,7 +492,7 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         self._save_graph(Path(directory), graph, "link_graph.npz", _size(graph), facts)
 
     def describe_settings(self) -> dict[str, Any]:
-        """How pairs become batches: what a checkpoint records, so that predictions score alike."""
+        """Settings that turn pairs into batches; checkpoints store them, so that predictions use the same."""
         return {
             "protocol": self.graph.protocol,
             "is_directed": self.graph.is_directed,
@@ -507,10 +509,10 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
 
     @property
     def _usual_batch(self) -> int:
-        """Pairs scored at once when nobody says how many."""
+        """Pairs or sources scored at once if `eval_batch_size` is not set."""
         if self.batching == "whole":
             return 2**22
-        if self.batching == "sources":  # each of them takes a state of every node
+        if self.batching == "sources":  # each source needs a state of every node
             return min(self.micro_batch_size or self.batch_size, 64)
         return min(self.micro_batch_size or self.batch_size, 1024)
 
@@ -542,11 +544,11 @@ def _size(graph: LinkGraph) -> int:
 
 
 def _check_own(path: str | list[str] | None, *, directed: bool, protocol: str | None) -> None:
-    """Which arguments are for own links, and which for data sets by name."""
+    """Refuse or warn of arguments that are only for own links, or only for data sets by name."""
     if path is None and directed:
-        raise UsageError("directed is for your own links; data sets by name know it themselves: leave it out")
+        raise UsageError("directed is for your own links; data sets by name set it themselves: leave it out")
     if path is not None and protocol is not None:
-        # Not refused: a recipe's settings are of use for other links, too.
+        # Not refused: a recipe that sets it may be useful for own links, too.
         _log.warning(
             "protocol %r is for data sets by name and ignored here: own links are evaluated against the "
             "negatives beside them, or random ones",

@@ -1,4 +1,4 @@
-"""The graph that subgraphs are sampled from, as a file of the user's cache that processes map together."""
+"""The graph that subgraphs are sampled from, as a file in the user's cache that processes map into memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphzoo.sampling import PairSubgraphSampler
 from graphzoo.system.waiting import TellingLock
 
 MAPPED_LINKS = 1_000_000
-"""With as many training links, subgraphs are sampled from a file that all processes map."""
+"""From this number of training links on, subgraphs are sampled from a file that all processes map."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,11 +28,16 @@ _log = logging.getLogger(__name__)
 def subgraph_sampler(
     graph: LinkGraph, split: str, edge_index: Callable[[], Tensor], **settings: Any
 ) -> PairSubgraphSampler:
-    """A sampler of the edges that messages pass along in a split; large graphs are mapped from a file.
+    """A sampler of subgraphs from a split's message graph; large graphs are mapped from a file.
 
-    The ranks of a run, and later runs, share the file's pages. Where the cache cannot be written the graph
-    stays in memory; a damaged file is made anew. `edge_index` gives the edges, [2, E], int64, where no file
-    has them; the settings are the sampler's.
+    The ranks of a run, and later runs, share the memory of the file. If the cache cannot be written, the
+    graph stays in memory. A damaged file is written again.
+
+    Args:
+        graph: The graph.
+        split: Split whose message graph is sampled.
+        edge_index: Makes the edges [2, E], int64, if there is no file.
+        **settings: Further arguments of the sampler.
     """
 
     def in_memory() -> PairSubgraphSampler:
@@ -44,7 +49,7 @@ def subgraph_sampler(
 
 
 def _digest(graph: LinkGraph, split: str) -> str:
-    """sha256 of the edges: other features, negatives or figures leave it as it is."""
+    """sha256 of the edges; features and negatives do not enter it."""
     digest = hashlib.sha256(f"{graph.num_nodes} {graph.is_directed}".encode())
     for links in graph.message_links(split):
         digest.update(links.contiguous().numpy().data)
@@ -54,7 +59,7 @@ def _digest(graph: LinkGraph, split: str) -> str:
 def _mapped(name: str, make: Callable[[], PairSubgraphSampler], **settings: Any) -> PairSubgraphSampler:
     target = cache_root() / "pair-graphs" / f"{name}.graph"
     if target.exists():
-        try:  # without the lock: files appear whole, and the folder may be one to read only
+        try:  # without the lock: files appear whole, and the folder may be read-only
             return PairSubgraphSampler.from_file(target, **settings)
         except DataError as error:
             warn(f"cached graph rebuilt: {error}")
@@ -62,15 +67,15 @@ def _mapped(name: str, make: Callable[[], PairSubgraphSampler], **settings: Any)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
-            with suppress(DataError):  # another process may have made it meanwhile
+            with suppress(DataError):  # another process may have written it meanwhile
                 return PairSubgraphSampler.from_file(target, **settings)
             made = make()
             made.save(target)
             return PairSubgraphSampler.from_file(target, check=False, **settings)
     except (OSError, Timeout) as error:
         _log.warning(
-            "the graph stays in memory, once in every process, since %s cannot be written: %s; "
-            "make room in %s, or the right to write there",
+            "%s cannot be written, so every process keeps the graph in its own memory: %s; "
+            "free disk space in %s, or make it writable",
             target,
             error,
             target.parent,

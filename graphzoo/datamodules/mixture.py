@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class MixtureSampler(TrainingSampler):
-    """Batches of several graphs in turn, each of one graph, in proportion to their facts.
+    """A sampler of batches from several graphs; each batch comes from one graph.
 
-    In an epoch every graph gives its share of the batches, in an order that is a function of (seed, epoch). A
-    graph continues where its last epoch ended, pass after pass over its triples, each in an order of its own.
-    The `sizes` are the training triples of each graph.
+    Graphs get a share of an epoch's batches in proportion to their training triples, whose numbers are
+    `sizes`. The order of the graphs is a function of (seed, epoch). A graph continues where the last epoch
+    ended, pass after pass over its triples, and every pass has a new order.
     """
 
     def __init__(self, sizes: list[int], size: int, batch_size: int, *others: int) -> None:
@@ -56,7 +56,7 @@ class MixtureSampler(TrainingSampler):
             yield from self._cut(epoch, turn * self.batch_size, batch, number)
 
     def _positions(self, source: int, number: int) -> Tensor:
-        """Triples of a graph's batch, counted from the beginning of the training."""
+        """Triples of a graph's batch; `number` counts its batches from the beginning of the training."""
         size = self.sizes[source]
         first, stop = number * self.batch_size, (number + 1) * self.batch_size
         passes = range(first // size, (stop - 1) // size + 1)
@@ -65,20 +65,20 @@ class MixtureSampler(TrainingSampler):
 
 
 def _shares(sizes: list[int], total: int) -> list[int]:
-    """Whole parts of a total in proportion to sizes, at least 1 each; the largest remainders go up."""
+    """Integer parts of a total in proportion to sizes, at least 1 each, by the largest-remainder method."""
     exact = [total * size / sum(sizes) for size in sizes]
     parts = [max(1, math.floor(part)) for part in exact]
     by_remainder = sorted(range(len(sizes)), key=lambda i: parts[i] - exact[i])
     while sum(parts) != total:
         step = 1 if sum(parts) < total else -1
-        # too many are taken from where there are most
+        # if the sum is too large, the largest part gives one away
         place = by_remainder.pop(0) if step == 1 else max(range(len(parts)), key=parts.__getitem__)
         parts[place] += step
     return parts
 
 
 class MixtureBatches(Dataset[TripleBatch]):
-    """From a `Slice` to a batch of the graph that it names."""
+    """Makes a batch of a `Slice`, from the graph that it names."""
 
     def __init__(self, parts: list[TrainingBatches]) -> None:
         self.parts = parts
@@ -88,7 +88,7 @@ class MixtureBatches(Dataset[TripleBatch]):
 
 
 class ConcatenatedBatches(Dataset[QueryBatch]):
-    """The evaluation batches of several graphs, one after another; one past the last is an empty one."""
+    """The evaluation batches of several graphs, one graph after another; one past the last is empty."""
 
     def __init__(self, parts: list[EvaluationBatches]) -> None:
         self.parts = parts
@@ -105,32 +105,34 @@ class ConcatenatedBatches(Dataset[QueryBatch]):
 
 
 class MixtureDataModule(GraphDataModule):
-    """Knowledge graphs to train one model on that runs on any relations.
+    """Several knowledge graphs to train one model on; its encoder must run on any relations.
 
-    Every step asks about one graph, in query neighbourhoods, so that it costs about the same on all of them.
+    Every step asks about one graph, in neighbourhoods, so that steps cost about the same on all graphs.
     Validation and test report the mean over the graphs that have such triples, and the MRR of each.
 
     Args:
-        name: Of the mixture.
-        names: Two or more data sets (`graphzoo list`) or folders of own triples; a list, or with commas
-            between them.
+        name: Name of the mixture.
+        names: Two or more data sets (`graphzoo list`) or folders of your own triples, as a list or separated
+            by commas.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches, all of one graph.
-        micro_batch_size: Most queries that go through the encoder at once while training.
-        eval_batch_size: Distinct queries of an evaluation batch.
+        micro_batch_size: Largest number of queries that go through the encoder at once while training; None
+            chooses it by memory, see `KGDataModule`.
+        eval_batch_size: Distinct queries of an evaluation batch; None takes `micro_batch_size` or
+            `batch_size`.
         epoch_queries: Training queries of an epoch, over all graphs.
         max_valid_triples: Validation triples of each graph, a fixed sample.
-        neighbourhood: Entities K in which a training query is asked; smaller graphs are taken whole.
-        eval_neighbourhood: Entities K in evaluation; None: `neighbourhood`.
-        relation_share: Part of K for entities that are known to answer the relation.
-        leave_out: Data sets whose triples no graph of the mixture keeps, see `KGDataModule`.
+        neighbourhood: Entities K of a training query's neighbourhood; smaller graphs are used as a whole.
+        eval_neighbourhood: Entities K in evaluation; None takes `neighbourhood`.
+        relation_share: Share of K for entities that are known to answer the relation.
+        leave_out: Data sets whose triples are removed from all graphs of the mixture, see `KGDataModule`.
         seed: Seed of the training order.
         num_workers: Loader processes.
     """
 
     batch_size: int
-    # of names alone: neither files nor a graph in memory
+    # a mixture has only names of data sets: neither `path` nor a graph in memory
     kind = Kind("", "mixture", "", "", "queries", "")
     later_neighbourhoods: dict[int, int] = {}
     test_both = False
@@ -192,7 +194,7 @@ class MixtureDataModule(GraphDataModule):
         self.names = folders if len(set(folders)) == len(chosen) else chosen
         self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
         self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
-        self.hides: RemoveFacts = "exact"  # see `KGDataModule`, as for the next
+        self.hides: RemoveFacts = "exact"  # for both see `KGDataModule`
         self.knows_answers = True
 
     def prepare_data(self) -> None:
@@ -201,7 +203,7 @@ class MixtureDataModule(GraphDataModule):
             part.prepare_data()
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the graphs; a second call does nothing. One at least has to have triples of the `stage`."""
+        """Load the graphs, once. For `stage` "validate" or "test", some graph must have such triples."""
         for part in self.parts:
             part.trainer = self.trainer
             part.setup("fit")
@@ -276,7 +278,7 @@ class MixtureDataModule(GraphDataModule):
         return self._training_sampler().num_in_step
 
     def triples(self, split: str, source: int | None = None) -> Tensor:
-        """The triples of one graph, [n, 3]; None: of all in turn, each in numbers of its own."""
+        """The triples of one graph, [n, 3], or of all, one after another; each graph has ids of its own."""
         if source is not None:
             return self.parts[source].triples(split)
         return torch.cat([part.triples(split) for part in self.parts])

@@ -1,4 +1,4 @@
-"""The whole graph once an epoch, or the parts of a random partition, cut over ranks."""
+"""Training batches of nodes: the whole graph once an epoch, or parts of a random partition."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from graphzoo.types import NodeBatch
 
 
 class WholeGraphBatch(NodeBatch):
-    """A whole graph; `to` moves labels and targets only: the task keeps the rest where the model is."""
+    """A whole graph. `to` moves only labels and targets; the task keeps the rest on the model's device."""
 
     def to(self, device: torch.device | str, *, non_blocking: bool | None = None) -> WholeGraphBatch:
-        """The batch with labels and targets on a device; on its way to CUDA nobody waits for it."""
+        """The batch with labels and targets on a device; the host does not wait for a copy to CUDA."""
         if non_blocking is None:
             non_blocking = torch.device(device).type == "cuda"
         y = self.y.to(device, non_blocking=non_blocking)
         return dataclasses.replace(self, y=y, target=self.target.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> WholeGraphBatch:
-        """The batch with labels and targets where a GPU can copy them from while the host continues."""
+        """The batch with labels and targets in pinned memory, which a GPU copies while the host continues."""
         return dataclasses.replace(self, y=self.y.pin_memory(), target=self.target.pin_memory())
 
 
@@ -45,12 +45,12 @@ class Part(NamedTuple):
 
 
 class WholeGraphSampler(RankSampler[Part]):
-    """One item an epoch; rank w of W counts every W-th training node (`target`) from the w-th on."""
+    """A sampler of one item per epoch. Rank w of W gets every W-th node of `target` from the w-th on."""
 
     def __init__(self, target: Tensor, rank: int, world_size: int) -> None:
         super().__init__(1, rank, world_size)
         self.num_global = int(target.numel())
-        # one object in all epochs, so that a device needs it once
+        # the same object in all epochs
         self.target = target[rank::world_size].contiguous()
 
     def __len__(self) -> int:
@@ -63,12 +63,17 @@ class WholeGraphSampler(RankSampler[Part]):
 class PartSampler(RankSampler[Part]):
     """Deals the parts of each epoch's partition to the ranks in turn.
 
-    An optimiser step is made of one part for each rank and each accumulated item, so that one process which
-    accumulates W items does what W processes do. Ranks whose parts run out get the last one without targets:
-    the others wait for them in their collective operations.
+    An optimiser step has one part for each rank and each accumulated item. So one process that accumulates W
+    items does the same as W processes. A rank that has no part left gets the last part without targets, since
+    collective operations wait for all ranks.
 
-    `partition` gives the `num_parts` parts of an epoch, each the sorted numbers of its nodes; `is_target` is
-    true for the nodes to learn from, [N], bool.
+    Args:
+        partition: Function from an epoch to its parts, each the sorted numbers of its nodes.
+        num_parts: Number of parts.
+        is_target: True for the training nodes, [N], bool.
+        accumulate: Loader items that are accumulated for a step.
+        rank: Number of this process.
+        world_size: Number of processes.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class PartSampler(RankSampler[Part]):
 
 
 class NodeBatches(Dataset[NodeBatch]):
-    """From a `Part` to a `NodeBatch`; batches of parts carry the edges inside them if `with_edges`."""
+    """Makes a `NodeBatch` of a `Part`; with `with_edges`, parts have the edges between their nodes."""
 
     def __init__(self, graph: NodeGraph, *, with_edges: bool = True) -> None:
         self.graph, self.with_edges = graph, with_edges

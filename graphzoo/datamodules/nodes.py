@@ -1,4 +1,4 @@
-"""Graphs whose nodes are classified, for Lightning: features, splits, whole-graph and partitioned batches."""
+"""Node classification for Lightning: features, splits, batches of the whole graph or of parts of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.sampling import partition as partition_nodes
 from graphzoo.types import GraphSpec, NodeBatch
 
-# Parts of splits whose missing classes were told of in this process, which loads its data several times.
+# Parts of splits with a warning about missing classes: a process may load its data several times.
 _told: set[tuple[str, str, str]] = set()
 
 
@@ -47,25 +47,25 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
     enter a training batch's targets.
 
     Args:
-        name: Data set (`graphzoo list`); None or "nodes" with the user's own `path`; None without one is
-            cora.
+        name: Data set (`graphzoo list`); None or "nodes" for your own `path`; None without a path is cora.
         path: Own graph: a saved PyG `Data`, a .npz file, a folder with nodes.csv and edges.csv, or these two;
             see `graphzoo.datasets.node_graph_from_files`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
-        split: Name of the split, "random-50-25-25" (any shares), "random-20-per-class", or "public-redrawn",
-            where training nodes are drawn anew from those of both kinds; None: the data's own.
+        split: Name of the split: one of the data set's, "random-50-25-25" (any shares),
+            "random-20-per-class", or "public-redrawn", which draws new training nodes from the training and
+            validation nodes of the fixed split. None takes the data set's usual one.
         split_index: Which split of that name; a random one is a function of this number, not of the seed.
-        batch_size: Nodes of a training part; None: the whole graph. With several processes each takes a part
-            of its own in every step.
-        partition: What is cut into parts: "all" nodes, or the "train"ing nodes alone.
-        normalize_features: Divide each node's features by the sum of their absolute values.
-        standardize_features: Subtract the mean of each feature and divide by its standard deviation over all
-            nodes; None: for your own graph, where they are measurements, not words that are there or not:
-            some values are neither 0 nor 1, and a quarter of all is not 0 or one is beyond ±10.
-        num_neighbors: k of the data sets whose graph is made of nearest neighbours; None: the data's default.
-        neighbor_metric: What near means to these.
-        reduce_channels: Project the features onto so many leading singular vectors; None keeps them.
+        batch_size: Nodes of a training part; None trains on the whole graph. With several processes, each
+            takes a part of its own in every step.
+        partition: What is cut into parts: "all" nodes, or only the "train"ing nodes.
+        normalize_features: Whether to divide each node's features by the sum of their absolute values.
+        standardize_features: Whether to subtract the mean of each feature and divide by its standard
+            deviation over all nodes. None does so for your own graph if its features look like measurements:
+            some values are neither 0 nor 1, and more than a quarter is not 0 or one is beyond ±10.
+        num_neighbors: k of data sets whose graph joins nearest neighbours; None takes the data set's default.
+        neighbor_metric: Distance by which these neighbours are near.
+        reduce_channels: Number of leading singular vectors to project the features onto; None keeps them.
         seed: Seed of the partitions.
         num_workers: Loader processes; they only help with `batch_size`.
     """
@@ -105,7 +105,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
         check_choice("partition", partition, ("all", "train"))
         if partition == "train" and batch_size is None:
             raise UsageError(
-                "partition='train' says what is cut into parts, and without batch_size nothing is\n"
+                "partition='train' needs batch_size: without it the graph is not cut into parts\n"
                 "Add --data.batch_size N, or leave out --data.partition"
             )
         check_scaling(normalize_features, standardize_features)
@@ -115,7 +115,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
         self.normalize_features, self.reduce_channels = normalize_features, reduce_channels
         self.standardize_features = standardize_features
         self.skip_edges = False
-        """Set by a task whose encoder computes what it needs of the edges once: parts then come without."""
+        """Whether parts come without edges. A task sets it if its encoder precomputes all it needs."""
         self._raw: NodeGraph | None = None
         self._graph: NodeGraph | None = None
         self._split: NodeSplit | None = None
@@ -123,13 +123,13 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
     @classmethod
     def from_data(cls, data: Any, *, name: str = "nodes", directed: bool = False, **settings: Any) -> Self:
-        """A module of a graph in memory; `NodeDataModule(data=...)` is the same.
+        """A DataModule for a graph in memory; `NodeDataModule(data=...)` is the same.
 
         Args:
             data: A PyG `Data` object with `x`, `edge_index`, `y` and, if there are fixed splits, masks; or a
                 `NodeGraph`.
-            name: For logs and results.
-            directed: Whether edges stay as they are; else both directions of each are stored.
+            name: Name in logs and results.
+            directed: Whether edges stay as they are; if not, both directions of each edge are stored.
             **settings: Further arguments of the class.
 
         Raises:
@@ -144,14 +144,15 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
     @cached_property
     def is_directed(self) -> bool:
-        """Whether an edge is stored in one direction alone, as in memory or by `NodeGraph.save` it may be."""
+        """Whether some edge of an own graph is stored in one direction only."""
         own = self.in_memory or self.path is not None
         return own and not is_symmetric(self.graph.edge_index, self.graph.num_nodes)
 
     def setup(self, stage: str | None = None) -> None:
         """Load the graph and its split, once.
 
-        A fit begins with the features as this graph has them; the task then takes those of its weights.
+        A fit starts with this graph's own treatment of the features; the task then applies that of its
+        weights.
         """
         if self._graph is not None:
             if stage == "fit":
@@ -159,13 +160,13 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
             return
         raw = self._load(self._fetches)
         if not raw.num_classes:
-            raise UsageError(f"{raw.name} has no labels: it can be predicted on, not trained on")
+            raise UsageError(f"{raw.name} has no labels: graphzoo can predict on it, but not train on it")
         self._split = raw.split(self.split_name, self.split_index)
         for part in ("train", "valid") if stage in (None, "fit") else ():
             if not getattr(self._split, part).numel():
                 raise UsageError(
-                    f"{raw.name}: the {part} part of split {self._split.name!r} is empty; training takes "
-                    "nodes to learn from and nodes to choose the checkpoint by\n"
+                    f"{raw.name}: the {part} part of split {self._split.name!r} is empty; a fit needs "
+                    "training nodes, and validation nodes to choose the checkpoint\n"
                     "--data.split random-50-25-25 draws both"
                 )
         if not self.is_named:
@@ -185,7 +186,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
         self._evaluation.clear()
 
     def _notice_absent_classes(self, graph: NodeGraph) -> None:
-        """Say which classes a part of the split lacks: accuracies are worth less then, ROC-AUC may be nan."""
+        """Warn of classes that a part of the split lacks: accuracies mean less then, ROC-AUC may be nan."""
         present = torch.unique(graph.y[graph.y >= 0]) if graph.y.dim() == 1 else graph.y.new_empty(0)
         for part in PARTS:
             nodes = self.split.nodes(part)
@@ -217,7 +218,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
     @property
     def num_splits(self) -> int | None:
-        """How many splits of the chosen name there are; None where they are drawn. Loads the graph."""
+        """How many splits of the chosen name there are; None if they are drawn. Loads the graph."""
         return self._load(self.download).num_splits(self.split_name)
 
     @property
@@ -237,7 +238,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
     @property
     def transform(self) -> FeatureTransform:
-        """What is done to the raw features."""
+        """Treatment of the raw features."""
         return loaded(self._transform)
 
     @property
@@ -263,7 +264,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
         return int(self.split.test.numel())
 
     def describe_graph(self) -> dict[str, int]:
-        """Sizes of the graph and its split, in the order for a reader."""
+        """Sizes of the graph and its split, in the order of display."""
         graph, split = self.graph, self.split
         sizes = {"nodes": graph.num_nodes, "edges": int(graph.edge_index.shape[1])}
         channels = {"features": self.spec.in_channels, "classes": self.spec.num_classes}
@@ -272,7 +273,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
     @property
     def cache_directory(self) -> Path:
-        """Where encoders keep what they compute of a graph once."""
+        """Folder in which encoders keep precomputed values of a graph."""
         return cache_root() / "precomputed"
 
     def transformed(self, graph: NodeGraph) -> NodeGraph:
@@ -326,7 +327,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
 
 
 def _size(graph: NodeGraph) -> int:
-    """Bytes that the graph takes in a file, roughly: zeros of mostly empty features are not written."""
+    """Approximate bytes of the graph in a file: zeros of sparse features are not written."""
     x = graph.x
     features = x.values().numel() * 12 if x.layout is torch.sparse_csr else min(
         x.numel() * 4, int(torch.count_nonzero(x)) * 12

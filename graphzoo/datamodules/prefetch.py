@@ -1,4 +1,4 @@
-"""The next batch is made in a thread while the current one is used."""
+"""Makes the next batch in a thread while the current one is used."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _END = object()
 
 
 def prefetch(items: Iterable[Any], size: int = 1) -> Iterator[Any]:
-    """The same items in the same order, up to `size` of them made ahead in a thread.
+    """Yield the same items in the same order; a thread makes up to `size` of them in advance.
 
-    It pays where making an item leaves the interpreter free, as compiled samplers do. What the thread raises
-    is raised here, in its place; a consumer that stops early stops the thread.
+    This helps if making an item releases the GIL, as compiled samplers do. An error in the thread is raised
+    here, at the item's place. A consumer that stops early also stops the thread.
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(maxsize=size)
     stopped = threading.Event()

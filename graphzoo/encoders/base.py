@@ -50,8 +50,8 @@ class Encoder(nn.Module, ABC):
 
     Attributes:
         spec: Sizes of the graph that it was built for.
-        init_args: Every keyword argument with its value, defaults included: plain values, so that a
-            checkpoint can name what it holds and rebuild it in a later version whose defaults differ.
+        init_args: Every keyword argument with its value, defaults included. The values are plain, so that a
+            checkpoint can store them. A later version rebuilds the same encoder, even if its defaults differ.
         out_channels: D, the width of the states.
     """
 
@@ -61,9 +61,9 @@ class Encoder(nn.Module, ABC):
     _call: ClassVar[str] = "encoder(...)"  # how the model card calls it
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Note the settings before `__init__` runs."""
+        """Record the settings before `__init__` runs."""
         module = super().__new__(cls)
-        # copy and pickle make an empty shell first, and restore what is noted here themselves.
+        # copy and pickle call this without arguments, and restore the attributes set here themselves.
         if args or kwargs:
             signature = inspect.signature(cls.__init__)
             if args and isinstance(args[0], int) and [*signature.parameters][1:2] == ["spec"]:
@@ -80,9 +80,9 @@ class Encoder(nn.Module, ABC):
             bound.apply_defaults()
             settings: dict[str, Any] = {}
             for name, value in list(bound.arguments.items())[2:]:
-                gathers = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-                settings |= value if gathers else {name: value}
-            # numbers of NumPy as Python's: config.json holds them
+                is_kwargs = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+                settings |= value if is_kwargs else {name: value}
+            # config.json cannot hold numbers of NumPy
             settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
             # nn.Module is not initialised yet, so its own __setattr__ must not see this.
             object.__setattr__(module, "spec", list(bound.arguments.values())[1])
@@ -91,9 +91,9 @@ class Encoder(nn.Module, ABC):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the weights anew, in place, as a new encoder would; unnamed draws of noise begin again.
+        """Initialise the weights again, in place, and restart the noise stream.
 
-        Reads torch's global random state, as building an encoder does.
+        Like building an encoder, this draws from torch's global random state.
         """
         new = type(self)(self.spec, **self.init_args)
         for parameter, drawn in zip(self.parameters(), new.parameters(), strict=True):
@@ -105,13 +105,13 @@ class Encoder(nn.Module, ABC):
         """Write weights, settings and a model card to a new folder, in the layout of the Hugging Face Hub.
 
         Args:
-            folder: Must not exist yet, or be empty.
+            folder: A folder that does not exist yet or is empty.
 
         Returns:
             The folder.
 
         Raises:
-            UsageError: if something lies there already, or a setting is not a plain value.
+            UsageError: if the folder has content or cannot be written, or a setting is not a plain value.
         """
         from graphzoo.encoders.pretrained import write_pretrained
 
@@ -153,13 +153,14 @@ class Encoder(nn.Module, ABC):
         """An encoder with its weights, from a folder of `save_pretrained` or `graphzoo export`.
 
         Args:
-            folder: The folder; or USER/NAME of the Hugging Face Hub, fetched by its library if that is
-                installed; or "knowformer-any", which graphzoo brings along. Nothing in it is executed.
-            trust: Import the class that it names even if nobody registered or imported it.
+            folder: A folder; a repository USER/NAME of the Hugging Face Hub, which needs the package
+                huggingface_hub; or "knowformer-any", whose weights ship with graphzoo. No code in it runs.
+            trust: Whether to import the class that config.json names even if it is neither registered nor
+                imported.
 
         Returns:
-            The encoder in evaluation mode, in the precision that was saved; a subclass where called on a base
-            class.
+            The encoder in evaluation mode, in the saved precision. Called on a base class such as
+            `NodeEncoder`, this returns an instance of the saved subclass.
 
         Raises:
             UsageError: for a damaged folder, an encoder of another class, or weights that do not fit.
@@ -181,7 +182,8 @@ class Encoder(nn.Module, ABC):
             for name, value in saved["state_dict"].items()
             if name.startswith("encoder.")
         }
-        with fork_rng(devices=[]):  # initial weights are drawn, and replaced
+        # The initial weights are drawn and then replaced: the caller's random state must not notice.
+        with fork_rng(devices=[]):
             try:
                 encoder = encoder_class(spec, **settings)
                 for name, part in encoder.state_dict(keep_vars=True).items():
@@ -195,7 +197,7 @@ class Encoder(nn.Module, ABC):
 
 
 def _map_states(encoder: Any, states: Tensor) -> Tensor:
-    # SGC without weights hands on the features' own precision
+    # states of SGC without weights have the precision of the features
     output: Tensor = encoder.output(states.to(encoder.output.weight.dtype))
     return output
 
@@ -204,7 +206,7 @@ def _map_first(encoder: Any, pair: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
     return encoder.output(pair[0]), pair[1]
 
 
-# Methods that take `x, edge_index, ...`, and what an output layer makes of their results.
+# Methods that take `x, edge_index, ...`, each with the function that applies the output layer to its result.
 _ON_GRAPHS: dict[str, Callable[[Any, Any], Any] | None] = {
     "forward": _map_states,
     "forward_with_auxiliary": _map_first,
@@ -217,18 +219,20 @@ _ON_GRAPHS: dict[str, Callable[[Any, Any], Any] | None] = {
 class NodeEncoder(Encoder, metaclass=PyGForm):
     """Graph -> one state per node.
 
-    Built as `Encoder(spec, **settings)`, or as layers of PyG are: `Encoder(in_channels, hidden_channels,
-    out_channels, **settings)`, where a linear layer makes `out_channels` of the states (None: none does). The
-    first form takes `out_channels=` by name, too. Called with a PyG `Data`, or with `x` and the edges: an
-    edge_index [2, E], PyG's `EdgeIndex`, or the transposed adjacency (PyG's `adj_t`) as a `SparseTensor` or a
-    sparse tensor of torch.
+    There are two ways to build one. `Encoder(spec, **settings)` takes a `GraphSpec`. `Encoder(in_channels,
+    hidden_channels, out_channels, **settings)` takes widths, like the models of PyG. With `out_channels`,
+    which the first form takes by name, a linear layer maps the states to this width.
 
-    What an encoder computes once per graph (denoised features, adjacency orders) it returns from
-    `precompute`; callers hand it to every later call by name. Without it, `forward` computes it itself.
+    An encoder is called with a PyG `Data`, or with `x` and the edges. The edges are an edge_index [2, E],
+    PyG's `EdgeIndex`, or the transposed adjacency (PyG's `adj_t`) as a `SparseTensor` or a sparse tensor of
+    torch.
+
+    `precompute` returns what needs to be computed only once per graph (denoised features, adjacency orders).
+    Callers pass it to every later call by keyword. Without it, `forward` computes it itself.
 
     Attributes:
-        needs_edges: Whether `forward` still reads `edge_index` when given what `precompute` returned.
-        attends_to_all: Whether a state depends on all nodes, so that a `Batch` of several graphs is refused.
+        needs_edges: Whether `forward` reads `edge_index` even if it is given the result of `precompute`.
+        attends_to_all: Whether a state depends on all nodes. If so, a `Batch` of several graphs is refused.
     """
 
     needs_edges: bool = True
@@ -238,7 +242,7 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
     _edges: LastResult[Tensor] | None = None
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Let the methods of a subclass meet plain edges only, whatever the caller has."""
+        """Wrap the methods of a subclass: they receive a plain edge_index, whatever form the caller gives."""
         super().__init_subclass__(**settings)
         for name, finish in _ON_GRAPHS.items():
             if name in cls.__dict__:
@@ -256,8 +260,8 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
 
         Args:
             in_channels: Width of the features.
-            hidden_channels: Width of the states; None: the encoder's usual one.
-            out_channels: Width of what a call returns; None: that of the states.
+            hidden_channels: Width of the states; None takes the encoder's default.
+            out_channels: Width of the output; None leaves it that of the states.
             **settings: Further settings of the encoder.
         """
         build: Any = cls
@@ -270,15 +274,15 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Encode features `x` [N, F], dense or sparse CSR, over `edge_index` [2, E] into states [N, D].
 
-        Encoders may take more by keyword: `noise_seed`, an integer that names the draw of dropout and other
-        noise while training (None: the next of the module's own), and what their `precompute` returns. The
-        global random state is neither read nor changed.
+        Encoders may take more by keyword: the results of their `precompute`, and `noise_seed`, an integer
+        that seeds dropout and other noise while training. With None the encoder takes the next seed of its
+        own noise stream. The global random state is neither read nor changed.
         """
 
     def forward_with_auxiliary(
         self, x: Tensor, edge_index: Tensor | None, *, noise_seed: int | None = None, **precomputed: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """`forward`, and a term that is added to the task's loss as it is, or None."""
+        """The states of `forward`, and a term that the task adds to its loss without a weight, or None."""
         if "noise_seed" in inspect.signature(self.forward).parameters:
             precomputed["noise_seed"] = noise_seed
         return self(x, edge_index, **precomputed), None
@@ -286,33 +290,37 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
     def precompute(
         self, x: Tensor, edge_index: Tensor, *, cache: str | PathLike[str] | None = None
     ) -> dict[str, Any]:
-        """What depends on the graph alone, as keyword arguments of `forward`; values have `.to(device)`.
+        """Compute what depends on the graph alone, as keyword arguments of `forward`.
 
-        Where a graph is trained on in parts, `needs_edges` is False and every value is a tensor with one row
-        per node, parts take their rows of it; otherwise this is called for each part.
+        Every value has a method `.to(device)`. If a graph is trained on in parts, the task calls this for
+        each part. It calls it only once for the whole graph, and gives each part its rows, if `needs_edges`
+        is False and every value is a tensor with one row per node.
 
         Args:
             x: Features [N, F], dense or sparse CSR.
             edge_index: Edges [2, E], int64.
             cache: Folder in which costly results may be kept; None keeps nothing.
+
+        Returns:
+            Values by the name of the argument of `forward`; empty by default.
         """
         return {}
 
     def precompute_masked(
         self, x: Tensor, edge_index: Tensor, edge_mask: Tensor
     ) -> tuple[Tensor | None, dict[str, Any]]:
-        """Of the edges whose mask [E] is True, which are others in each step: themselves, and `precompute`.
+        """`precompute` for the edges whose mask [E] is True; the mask differs in every training step.
 
         Returns:
-            The edges are None where `forward` does not read them.
+            These edges, or None if `forward` does not read them, and the result of `precompute`.
         """
         kept = edge_index[:, edge_mask]
         return kept if self.needs_edges else None, self.precompute(x, kept)
 
     def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
-        """Noise-free weights [L, H, Q, N] with which some nodes [Q] attend to all nodes.
+        """Noise-free weights [L, H, Q, N] with which the nodes `queries` [Q] attend to all nodes.
 
-        Takes memory for L H Q N weights: few nodes at a time on large graphs.
+        All L H Q N weights are in memory: on large graphs, ask for few nodes at a time.
 
         Raises:
             UsageError: if the encoder does not attend to all nodes.
@@ -322,9 +330,10 @@ class NodeEncoder(Encoder, metaclass=PyGForm):
     def attention_entropy(
         self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any
     ) -> Tensor | None:
-        """Mean entropy of the nodes' attention in each layer, [L]; None if there is none.
+        """Mean entropy of the nodes' attention in each layer, [L]; None if the encoder has no attention.
 
-        See `graphzoo.layers.row_entropy`: 1 where nodes look at all alike, 0 where they look at one.
+        It is 1 if nodes attend to all nodes equally, and 0 if each attends to one; see
+        `graphzoo.layers.row_entropy`.
         """
         return None
 
@@ -355,12 +364,12 @@ class QueryEncoder(Encoder):
 
         Args:
             graph: Facts with their inverses; message passing follows its edges. A `QueryGraph` holds a part
-                of them for every query: then N is its K nodes, the same in number for all queries.
-            head: Node of the graph that is asked about, [B], int64.
+                of the facts for every query; N is then K, the number of nodes in each part.
+            head: Head of each query, a node of `graph`, [B], int64.
             relation: Relation in 0..2R-1, [B], int64.
             edge_mask: True where an edge may be used, [E], bool; None for all.
-            noise_seed: Names the draw of an encoder's noise; the same seed gives the same states. None: while
-                training the next of the module's own, in evaluation always the same.
+            noise_seed: Seed of the encoder's noise; the same seed gives the same states. With None, training
+                takes the next seed of the encoder's noise stream, and evaluation always the same one.
 
         Returns:
             States [N, B, D].
@@ -376,21 +385,21 @@ class QueryEncoder(Encoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """How much every edge adds to a score: what the score loses, to first order, without the edge.
+        """How much every edge adds to a score: what the score would lose, to first order, without the edge.
 
         Args:
             graph: As for `forward`.
-            head: One query, [1].
-            relation: [1].
-            score: Makes a number of the states [N, 1, D].
+            head: Head of one query, [1].
+            relation: Relation of the query, [1].
+            score: Function from the states [N, 1, D] to a scalar.
             edge_mask: As for `forward`; edges left out have a gradient of 0.
             noise_seed: As for `forward`.
 
         Returns:
-            The score, a scalar, and its derivative in the weight of every edge's messages, [E].
+            The score, a scalar, and its derivative with respect to the weight of every edge's messages, [E].
 
         Raises:
-            UsageError: if the encoder cannot tell.
+            UsageError: if the encoder does not support this.
         """
         raise UsageError(f"{type(self).__name__} does not say which edges a score comes from")
 
@@ -404,7 +413,7 @@ class QueryEncoder(Encoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> Tensor:
-        """Weights [L, N, B] of all nodes in the states of one node [B] of each query.
+        """Weights [L, N, B] with which one node [B] of each query attends to all nodes.
 
         Raises:
             UsageError: if the encoder does not attend to nodes.
@@ -421,7 +430,7 @@ class QueryEncoder(Encoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> Tensor | None:
-        """Mean entropy in each layer, [L], of how a node attends; None if there is no attention."""
+        """Mean entropy, [L], of the weights of `attention` in each layer; None if there is no attention."""
         return None
 
 
@@ -442,13 +451,13 @@ class PairEncoder(Encoder):
 
         Args:
             subgraphs: Nodes and links around each pair.
-            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; None without.
-            noise_seed: Names the draw of dropout while training; None: the next of the module's own.
+            x: Features of all nodes of the whole graph, [N, F], dense or sparse CSR; None for no features.
+            noise_seed: Seed of dropout while training; None takes the next seed of the encoder's stream.
 
         Returns:
             States of u and v side by side, [B, 2 * hidden].
         """
 
     def attention_entropy(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor | None:
-        """Mean entropy of each layer's attention, [L]; None if there is none."""
+        """Mean entropy of each layer's attention, [L]; None if the encoder has no attention."""
         return None

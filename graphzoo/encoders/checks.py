@@ -1,4 +1,4 @@
-"""What encoders refuse, in the same words: each raises a `UsageError`."""
+"""Checks of the settings and inputs of encoders; each raises a `UsageError`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from graphzoo.types import GraphSpec
 
 
 def check_spec(name: str, spec: GraphSpec) -> None:
-    """Refuse data without features."""
+    """Require node features in the data."""
     if spec.in_channels < 1:
         raise UsageError(
             f"{name} needs node features; the data has none (GraphSpec.in_channels is 0)\n"
-            "Add some, such as degrees; own links take them from nodes.csv in the same folder"
+            "Add some, such as degrees. For links of your own, put them into nodes.csv in the same folder"
         )
 
 
 def check_features(x: Any, spec: GraphSpec) -> None:
-    """Refuse features of another width than the spec's."""
+    """Require real features [N, F] whose width is the spec's."""
     if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != spec.in_channels:
         got = list(x.shape) if isinstance(x, Tensor) else x if x is None else type(x).__name__
         raise UsageError(f"the encoder was built for features [N, {spec.in_channels}], got {got}")
@@ -36,41 +36,41 @@ def check_features(x: Any, spec: GraphSpec) -> None:
 
 
 def cast_features(x: Tensor, module: nn.Module) -> Tensor:
-    """Features in the precision of the module's weights: NumPy's float64 and whole numbers, too."""
+    """Convert features of any dtype, integers included, to the dtype of the module's weights."""
     return x.to(next(module.parameters()).dtype)
 
 
 def require_features(x: Tensor | None, spec: GraphSpec, nodes: Tensor) -> Tensor:
-    """The features of all nodes; a `UsageError` if there are none, of another width, or of too few nodes."""
+    """The features of all nodes; a `UsageError` if they are missing, of another width or too few nodes."""
     if x is None or x.dim() != 2 or x.shape[1] != spec.in_channels:
         got = "none" if x is None else str(list(x.shape))
         raise UsageError(
             f"the encoder was built for node features [N, {spec.in_channels}] and got {got}: "
             "give x, or build it with use_features=False"
         )
-    # a GPU would wait, and torch.compile would break off
+    # Reading a value would make the host wait for a GPU, and would break a compiled graph.
     if nodes.device.type == "cpu" and not is_traced(nodes) and nodes.numel():
         last = int(nodes.max())
         if last >= x.shape[0]:
             raise UsageError(
-                f"x has rows of {x.shape[0]} nodes, and a subgraph has node {last}: give a row for each node"
+                f"x has {x.shape[0]} rows, but a subgraph has node {last}: give a row for every node"
             )
     return x
 
 
 def refuse_features(x: Tensor | None) -> None:
-    """Refuse features that an encoder was built without, and would not look at."""
+    """Refuse features for an encoder that was built without any and would ignore them."""
     if x is not None:
         raise UsageError(
-            f"x is given, but the encoder was built for no features\n"
-            f"Give GraphSpec(in_channels={x.shape[-1]}), or no x"
+            f"x is given, but the encoder was built without features\n"
+            f"Build it with GraphSpec(in_channels={x.shape[-1]}), or leave out x"
         )
 
 
 def check_queries(name: str, graph: Any, head: Any, relation: Any) -> None:
-    """Refuse what is no query (head, relation) [B] of a graph of facts.
+    """Require a graph of facts, and heads and relations [B] that are in it.
 
-    Numbers are looked at on the CPU alone, where nobody waits for them, and not by compilers.
+    Values are checked on the CPU only, where reading them does not wait, and not in compiled code.
     """
     if not isinstance(graph, RelationalGraph | QueryGraph):
         raise UsageError(
@@ -88,29 +88,27 @@ def check_queries(name: str, graph: Any, head: Any, relation: Any) -> None:
             what = "nodes" if word == "head" else "relations and their inverses"
             raise UsageError(f"{word}[{row}] = {int(ids[row])}: {what} are 0..{count - 1}")
     if head.shape != relation.shape:
-        raise UsageError(f"{len(head)} heads and {len(relation)} relations: give one of both for each query")
+        raise UsageError(f"{len(head)} heads and {len(relation)} relations: give one of each per query")
 
 
 def check_rows(name: str, given: Tensor, x: Tensor) -> None:
-    """Refuse what was computed before for other features."""
+    """Require that precomputed features have the shape of `x`."""
     if given.shape != x.shape:
-        raise UsageError(
-            f"{name} must have a row for every row of x {list(x.shape)}, got {list(given.shape)}"
-        )
+        raise UsageError(f"{name} must have the shape of x, {list(x.shape)}, got {list(given.shape)}")
 
 
 def check_sizes(**sizes: int) -> None:
-    """Refuse a size below 1."""
+    """Require sizes of at least 1."""
     check_whole(at_least=1, **sizes)
 
 
 def check_rates(**rates: float) -> None:
-    """Refuse a dropout rate outside [0, 1)."""
+    """Require dropout rates in [0, 1)."""
     check_range(at_least=0, below=1, **rates)
 
 
 def check_heads(hidden_channels: int, num_heads: int) -> None:
-    """Refuse heads that do not divide the width."""
+    """Require that the number of heads divides the width."""
     if hidden_channels % num_heads:
         raise UsageError(
             f"hidden_channels must be a multiple of num_heads, got {hidden_channels} and {num_heads}"

@@ -33,16 +33,21 @@ from graphzoo.types import GraphSpec
 
 Similarity = Literal["cos", "wcos", "mcos", "qkcos"]
 Attention = Literal["cosine", "none"]
-# Larger dense features are dropped out chunk by chunk, so that no second copy of them is made.
+# Dropout runs chunk by chunk over larger dense features, so that no second copy of them is made.
 _WHOLE_ELEMENTS, _CHUNK_ELEMENTS = 1 << 25, 1 << 24
 
 
 class CosineAttention(nn.Module):
     """Mean of H heads that see one value through similarity maps of their own (Eq. 24, 25 and 35).
 
-    With "cos" queries and keys are the states, and one head is computed since all are the same; with "wcos"
-    their product with a vector, which starts at 1, for several heads within 1/2 of it; with "mcos" a linear
-    map of them, with "qkcos" one for queries and one for keys, which start as those of `torch.nn.Linear`.
+    The similarity says what queries and keys are:
+
+    - "cos": the states themselves. All heads are then the same, and only one is computed.
+    - "wcos": the states times a vector for each head. It starts at 1, with several heads within 1/2 of it.
+    - "mcos": a linear map of the states for each head.
+    - "qkcos": two linear maps for each head, one for queries and one for keys.
+
+    Linear maps start like those of `torch.nn.Linear`.
     """
 
     def __init__(
@@ -104,11 +109,11 @@ class GALiT(DenoisedEncoder):
     is the decoder's.
 
     Args:
-        spec: Sizes of the graph; `in_channels` is looked at.
+        spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: Width D of all states.
         num_layers: Attention layers L.
         num_heads: Attention heads H, each of width D; their outputs are averaged. With
-            similarity "cos" all heads are the same, so that their number changes nothing.
+            similarity "cos" all heads are the same, and their number changes nothing.
         alpha: Weight of the denoised features in every layer, in [0, 1]; with 1 there are no layers.
         gamma: Weight of a node's own features in denoising, in (0, 1].
         num_iterations: K, steps of denoising; 0 leaves the features as they are.
@@ -118,11 +123,11 @@ class GALiT(DenoisedEncoder):
         attention: "cosine", or "none" for an MLP on the denoised features (alpha = 1).
         linear_update: Whether f of Eq. 30 is a linear layer.
         activation: Whether f_I has a ReLU.
-        dropout: Of the output of f_I.
-        input_dropout: Of the features.
+        dropout: Dropout rate of the output of f_I.
+        input_dropout: Dropout rate of the features.
         bias: The constant c of Eq. 18.
         eps: Lower bound of the attention weights before they are normalised (Theorem 2).
-        seed: Names the stream of dropout masks.
+        seed: Seed of the dropout masks.
     """
 
     @has_other_forms
@@ -149,7 +154,7 @@ class GALiT(DenoisedEncoder):
     ) -> None:
         check_spec("GALiT", spec)
         check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
-        # the paper takes ten; without a bound a slip of the key is a run that never begins
+        # The paper takes ten steps. The bound catches typing errors, which would keep a run from starting.
         check_whole(at_least=0, at_most=10_000, num_iterations=num_iterations)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_range(at_least=0, at_most=1, alpha=alpha)
@@ -168,7 +173,7 @@ class GALiT(DenoisedEncoder):
                 alpha,
                 linear_update,
             )
-            # a layer without effect would get no gradient, which DDP takes for an error
+            # A layer without effect is left out: it would get no gradient, and DDP would fail.
             for _ in range(0 if attention == "none" or alpha == 1 else num_layers)
         )
         self.attends_to_all = len(self.layers) > 0
@@ -184,7 +189,7 @@ class GALiT(DenoisedEncoder):
     ) -> Tensor:
         """Encode features [N, F], dense or sparse CSR: [N, D].
 
-        Edges are only looked at where `denoised`, from `precompute` or its rows of these nodes, is not given.
+        `denoised` is the result of `precompute`, or its rows of these nodes. Edges are read only without it.
         """
         check_features(x, self.spec)
         denoised = self._denoised(x, edge_index, denoised)
@@ -203,10 +208,10 @@ class GALiT(DenoisedEncoder):
         """Attention of the first node of each pair [2, P] to the second, without dropout, for pictures.
 
         Returns:
-            For each layer the weights [P, H]; over all nodes that one looks at they sum to 1.
+            The weights [P, H] of each layer. The weights of one node, taken to all nodes, sum to 1.
         """
-        looks = self._layer_inputs(x, edge_index, denoised)
-        return [attention.weights(z, pairs) for attention, z in looks]
+        layers = self._layer_inputs(x, edge_index, denoised)
+        return [attention.weights(z, pairs) for attention, z in layers]
 
     @torch.no_grad()
     def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
@@ -217,8 +222,8 @@ class GALiT(DenoisedEncoder):
         """
         if not len(self.layers):
             raise UsageError("this GALiT has no attention (attention 'none', or alpha 1): nothing to show")
-        looks = self._layer_inputs(x, edge_index, precomputed.get("denoised"))
-        return torch.stack([attention.rows(z, queries) for attention, z in looks])
+        layers = self._layer_inputs(x, edge_index, precomputed.get("denoised"))
+        return torch.stack([attention.rows(z, queries) for attention, z in layers])
 
     @torch.no_grad()
     def attention_entropy(
@@ -227,8 +232,8 @@ class GALiT(DenoisedEncoder):
         """See `NodeEncoder.attention_entropy`; one layer's rows are in memory at a time."""
         if not len(self.layers):
             return None
-        looks = self._layer_inputs(x, edge_index, precomputed.get("denoised"))
-        return torch.stack([row_entropy(attention.rows(z, queries)).mean() for attention, z in looks])
+        layers = self._layer_inputs(x, edge_index, precomputed.get("denoised"))
+        return torch.stack([row_entropy(attention.rows(z, queries)).mean() for attention, z in layers])
 
     def _layer_inputs(
         self, x: Tensor, edge_index: Tensor | None, denoised: Tensor | None
@@ -243,9 +248,9 @@ class GALiT(DenoisedEncoder):
             z = layer(z, anchor)
 
     def _embed(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """f_I of Eq. 8: [N, F] -> [N, D]; no generator, no dropout."""
+        """f_I of Eq. 8: [N, F] -> [N, D]; without a generator there is no dropout."""
         if x.layout is torch.strided:
-            x = x.to(self.input.weight.dtype)  # "bf16-true": features are denoised in float32
+            x = x.to(self.input.weight.dtype)  # denoised features are float32 with "bf16-true", too
         is_large = x.layout is torch.strided and x.numel() > _WHOLE_ELEMENTS
         if generator is not None and self.input_dropout > 0 and is_large:
             z = self._input_by_chunks(x, generator)
@@ -255,8 +260,8 @@ class GALiT(DenoisedEncoder):
 
     @run_eagerly
     def _input_by_chunks(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """`input` of wide features: masks are drawn again in the backward pass instead of kept."""
-        name = _name(generator)
+        """`input` for large features: the backward pass draws the masks again instead of keeping them."""
+        name = _draw_name(generator)
 
         def embed(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) -> tuple[Tensor, ...]:
             own = torch.Generator(x.device).manual_seed(hash_numbers(name, start))
@@ -267,9 +272,9 @@ class GALiT(DenoisedEncoder):
         return map_rows(embed, (x,), shared, chunk_rows=max(1, _CHUNK_ELEMENTS // x.shape[1]))[0]
 
 
-def _name(generator: torch.Generator) -> int:
-    """A number from a generator, which moves on by it."""
-    # The state is the host's on every device. To read what a GPU drew, the host would have to wait for it.
+def _draw_name(generator: torch.Generator) -> int:
+    """Draw a number that names the dropout masks of one call."""
+    # The host would have to wait for a number drawn on a GPU. It knows the generator's state at once.
     state = None if generator.device.type == "cpu" else generator.get_state()
     drawn = torch.randint(2**62, (), generator=generator, device=generator.device)
     return int(drawn) if state is None else hash_numbers(*state.tolist())

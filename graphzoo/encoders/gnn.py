@@ -32,7 +32,7 @@ GNNKind = Literal["gcn", "gat", "sage"]
 class GNNStack(nn.Module):
     """Layers of one kind, each followed by ReLU and dropout; "sage" takes the mean of the neighbours.
 
-    With `last_is_linear` there is neither ReLU nor dropout after the last layer.
+    With `last_is_linear` the last layer has neither.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class GNNStack(nn.Module):
         # The input may be sparse, which PyG's own maps do not take.
         self.before: SparseLinear | None = None
         if kind == "sage":
-            # The mean of mapped neighbours is the mapped mean, and as narrow as the layer.
+            # Mapping the neighbours before the mean gives the same result, from narrower messages.
             self.before = SparseLinear(in_channels, hidden_channels, bias=False)
             first.lin_l = nn.Identity()
             first.lin_r = SparseLinear(in_channels, hidden_channels)
@@ -70,7 +70,7 @@ class GNNStack(nn.Module):
     ) -> Tensor:
         """Inputs [N, F], dense or sparse CSR, and edges [2, E] -> states [N, D].
 
-        Without `has_loops` no edge is a loop, and none is looked for, which waits for a device.
+        `has_loops=False` promises that no edge is a self-loop. To search for some, the host waits for a GPU.
         """
         edges = self._prepared(edge_index, x.shape[0], x.dtype, has_loops)
         h: Any = x if self.before is None else (self.before(x), x)
@@ -85,15 +85,18 @@ class GNNStack(nn.Module):
     def _prepared(
         self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, has_loops: bool
     ) -> tuple[Tensor, ...]:
-        """What all layers take of the edges, kept: with a loop at every node, and for "gcn" their weights."""
+        """The edges as all layers take them, kept for later calls.
+
+        For "gcn" and "gat" every node has a self-loop. For "gcn" there are also the weights of the edges.
+        """
         if self.kind == "sage":
             return (edge_index,)
         key = (num_nodes, dtype, has_loops)
-        if torch.compiler.is_exporting():  # the number of nodes is none that can be looked up
+        if torch.compiler.is_exporting():  # the number of nodes is symbolic and cannot be a key
             return self._prepare(edge_index, *key)
         known = self._edges.get((edge_index,), dict)
         if key not in known:
-            # for training, though a validation may be first
+            # the first call may be a validation in inference mode, and training needs the result, too
             with torch.inference_mode(False), torch.no_grad():
                 known[key] = self._prepare(edge_index, *key)
         return known[key]
@@ -120,9 +123,9 @@ class GNN(NodeEncoder):
         hidden_channels: D, width of the states; with "gat" the heads' side by side.
         num_layers: Layers, each followed by ReLU and dropout.
         num_heads: Attention heads of "gat"; they divide `hidden_channels`.
-        dropout: After every layer.
-        input_dropout: Of the features.
-        seed: Of the noise stream.
+        dropout: Dropout rate after every layer.
+        input_dropout: Dropout rate of the features.
+        seed: Seed of the noise stream.
     """
 
     @has_other_forms
@@ -157,7 +160,7 @@ class GNN(NodeEncoder):
         return states
 
     def _drop_features(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Input dropout: of the stored values where the features are sparse."""
+        """Dropout of the features, of the stored values if they are sparse."""
         if generator is None or self.input_dropout == 0:
             return x
         if x.layout is torch.strided:
@@ -172,7 +175,7 @@ class GNN(NodeEncoder):
 def check_gnn_settings(
     kind: str, hidden_channels: int, num_layers: int, num_heads: int, dropout: float
 ) -> None:
-    """Raise `ValueError` for what no stack can be built of."""
+    """Raise a `UsageError` for settings from which no `GNNStack` can be built."""
     check_choice("kind", kind, GNNKind)
     check_sizes(hidden_channels=hidden_channels, num_layers=num_layers, num_heads=num_heads)
     if kind == "gat":

@@ -62,14 +62,14 @@ class MessageUpdate(nn.Module):
 
 
 def _own(*modules: nn.Linear | nn.LayerNorm) -> tuple[Tensor, ...]:
-    """Weight and bias of each, as `torch.nn.utils.parametrize` may make them of other parameters."""
+    """Weight and bias of each module, read as attributes so that `torch.nn.utils.parametrize` has effect."""
     return tuple(part for module in modules for part in (module.weight, module.bias))
 
 
 def relation_vectors(linear: nn.Linear, query: Tensor, graph: AnyGraph) -> Tensor:
     """Relation vectors conditioned on the query relation (Eq. 4): [B, D] -> [2R, B, D].
 
-    States of all relations instead, [2R, B, D], are mapped one by one.
+    If `query` has states of all relations instead, [2R, B, D], each of them is mapped on its own.
     """
     if query.dim() == 3:
         by_query: Tensor = linear(query.transpose(0, 1)) if isinstance(graph, QueryGraph) else linear(query)
@@ -87,7 +87,7 @@ class QueryNet(nn.Module):
         super().__init__()
         self.lin1 = nn.Linear(channels + 1, channels)
         self.lin2 = nn.Linear(channels, channels)
-        if num_layers:  # an unused map would get no gradient, which DDP takes for an error
+        if num_layers:  # an unused map would get no gradient, and DDP would fail
             self.relation = nn.Linear(channels, num_types * channels)
         self.layers = nn.ModuleList(MessageUpdate(channels) for _ in range(num_layers))
 
@@ -125,9 +125,7 @@ class ValueNet(nn.Module):
         return z
 
     def _mark_head(self, x: Tensor | None, head: Tensor, graph: AnyGraph) -> Tensor:
-        """MLP([x, 1_{u = h}]): the indicator changes one row per query, so only those rows see its
-        weights.
-        """
+        """MLP([x, 1_{u = h}]); the indicator changes one row per query, and only that is computed again."""
         channels = self.lin2.in_features
         w1, b1, w2, b2 = self.lin1.weight, self.lin1.bias, self.lin2.weight, self.lin2.bias
         batch = torch.arange(head.numel(), device=head.device)
@@ -193,21 +191,21 @@ class KnowFormerLayer(nn.Module):
         Args:
             x: Layer input [N, B, D]; None stands for zeros.
             query: Embedding of the query relation, [B, D].
-            head: [B].
+            head: Head of each query, [B].
             noise: Noise of the query net, [N, B, 1].
-            keys: Names of the dropout masks, [B], int64.
+            keys: Hashes from which the dropout masks are drawn, [B], int64.
             graph: Facts.
-            edge_mask: [E] or None.
+            edge_mask: True where an edge may be used, [E]; None for all.
 
         Returns:
-            [N, B, D].
+            States [N, B, D].
         """
         value = self.value_net(x, head, query, graph, edge_mask)
         parameters = _own(self.norm1, self.ffn1, self.ffn2, self.norm2)
         dropout = RowDropout(self.dropout, keys) if self.training and self.dropout > 0 else None
         if self.attention == "none":
             return feed_forward(value, x, parameters, dropout)
-        states = self.mixed(x, query, head, noise, keys, graph, edge_mask)
+        states = self.query_key_states(x, query, head, noise, keys, graph, edge_mask)
         if self.attention != "prototype":
             return feed_forward(self._ablated_attention(states, value), x, parameters, dropout)
         return prototype_layer(
@@ -221,7 +219,7 @@ class KnowFormerLayer(nn.Module):
             dropout=dropout,
         )
 
-    def mixed(
+    def query_key_states(
         self,
         x: Tensor | None,
         query: Tensor,
@@ -231,14 +229,14 @@ class KnowFormerLayer(nn.Module):
         graph: AnyGraph,
         edge_mask: Tensor | None,
     ) -> Tensor:
-        """What queries and keys are made of, from the arguments of `forward`: [N, B, D]."""
+        """States [N, B, D] that queries and keys are linear maps of, from the arguments of `forward`."""
         if self.query_net is not None:
             states: Tensor = self.query_net(x, noise, query, graph, edge_mask)
             return states
         return query.new_zeros(graph.num_nodes, *query.shape[-2:]) if x is None else x
 
     def attention_weights(self, states: Tensor, node: Tensor) -> Tensor:
-        """Weights of all nodes in one row per query, in the mean over heads: [N, B, D] and [B] -> [N, B]."""
+        """Attention of one node per query, averaged over heads: [N, B, D] and node [B] -> [N, B]."""
         q, k = (self._split(part) for part in self.query_key(states).chunk(2, dim=-1))
         return prototype_attention_weights(q, k, node, norm=self.norm_kind).mean(-1)
 
@@ -254,7 +252,7 @@ class KnowFormerLayer(nn.Module):
 
 
 class RelationConditioned(QueryEncoder):
-    """What KnowFormer does with the vectors of relations, wherever these come from.
+    """KnowFormer without the source of its relation vectors, which subclasses give in `relation_inputs`.
 
     The settings are the keyword arguments of `KnowFormer`.
     """
@@ -269,7 +267,7 @@ class RelationConditioned(QueryEncoder):
         self.noise = NoiseStream(persistent=False)
 
     def make_layers(self, settings: dict[str, Any], num_vectors: int) -> nn.ModuleList:
-        """The layers; a map of relations makes so many vectors of each row of `relation_inputs`."""
+        """The layers. Their relation maps turn each row of `relation_inputs` into `num_vectors` vectors."""
         names = ("num_query_layers", "num_value_layers", "num_heads", "dropout", "norm", "attention",
                  "query_net", "value_net", "num_random_features")  # fmt: skip
         own = {name: settings[name] for name in names}
@@ -279,10 +277,10 @@ class RelationConditioned(QueryEncoder):
 
     @abstractmethod
     def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:
-        """What the maps of relations read: embeddings of the queries [B, D], or states [2R, B, D].
+        """Input of the relation maps: query embeddings [B, D], or states of all relations [2R, B, D].
 
         Raises:
-            ValueError: if the encoder was not built for the relations of this graph.
+            UsageError: if the encoder was not built for the relations of this graph.
         """
 
     def forward(
@@ -300,19 +298,19 @@ class RelationConditioned(QueryEncoder):
         Args:
             graph: Facts with inverses: 2R edge types. With a `QueryGraph` N below is K, and noise is still
                 that of the entity in the whole graph.
-            head: Node of the graph that is asked about, [B], int64.
-            relation: [B], int64, in 0..2R-1.
-            edge_mask: True where an edge may be used, [E], bool.
-            noise_seed: Noise and dropout are functions of (noise_seed, layer, head, relation, entity). None:
-                while training the next of the module's own, in evaluation 0.
-            noise: The query nets' noise itself, [L, N, B], instead of the drawn one.
+            head: Head of each query, a node of `graph`, [B], int64.
+            relation: Relation of each query in 0..2R-1, [B], int64.
+            edge_mask: True where an edge may be used, [E], bool; None for all.
+            noise_seed: Noise and dropout are functions of (noise_seed, layer, head, relation, entity). With
+                None, training takes the next seed of the encoder's noise stream, and evaluation takes 0.
+            noise: Noise of the query nets, [L, N, B]; None draws it.
 
         Returns:
             States [N, B, D].
 
         Raises:
-            ValueError: if the graph's edge types are not the ones the encoder was built for, or head or
-                relation is none of the graph's (on a GPU values are not looked at).
+            UsageError: if the encoder was built for other edge types, or the graph has no such head or
+                relation (values are checked on the CPU only).
         """
         check_queries(type(self).__name__, graph, head, relation)
         query = self.relation_inputs(graph, relation)
@@ -363,7 +361,7 @@ class RelationConditioned(QueryEncoder):
         edge_mask: Tensor | None = None,
         noise_seed: int = 0,
     ) -> Tensor:
-        """Whom one node of each query attends to, in the mean over heads (the paper's Fig. 4); see `forward`.
+        """Attention of one node of each query, averaged over heads (the paper's Fig. 4); see `forward`.
 
         Returns:
             [L, N, B]; the N weights of a layer and query sum to 1, see `prototype_attention_weights`.
@@ -379,17 +377,17 @@ class RelationConditioned(QueryEncoder):
         thread = get_ident()
 
         def note(module: Any, arguments: Any, _: Tensor) -> None:
-            if get_ident() == thread:  # others may be in the same layer
-                states.append(module.mixed(*arguments))
+            if get_ident() == thread:  # another thread may run the same layer
+                states.append(module.query_key_states(*arguments))
 
         with ExitStack() as stack:
             for layer in self.layers:
                 stack.callback(layer.register_forward_hook(note).remove)
             self(graph, head, relation, edge_mask=edge_mask, noise_seed=noise_seed)
         rows = []
-        for layer, mixed in zip(self.layers, states, strict=True):
+        for layer, layer_states in zip(self.layers, states, strict=True):
             assert isinstance(layer, KnowFormerLayer)
-            rows.append(layer.attention_weights(mixed, node))
+            rows.append(layer.attention_weights(layer_states, node))
         return torch.stack(rows)
 
     @torch.no_grad()
@@ -405,7 +403,7 @@ class RelationConditioned(QueryEncoder):
     ) -> Tensor | None:
         """See `QueryEncoder.attention_entropy`; a node's own weight is left out.
 
-        It has N more than its kernel (Eq. 10), which would keep the entropy of equal looks below 1.
+        Eq. 10 adds N to it, so that the entropy would stay below 1 even if all other weights were equal.
         """
         if self.init_args["attention"] != "prototype" or not head.numel():
             return None
@@ -426,12 +424,14 @@ class KnowFormer(RelationConditioned):
         num_query_layers: Message-passing layers of each query net.
         num_value_layers: Message-passing layers of each value net.
         num_heads: Attention heads H.
-        dropout: Inside the feed-forward network.
+        dropout: Dropout rate inside the feed-forward network.
         norm: Normalisation of queries and keys, see `graphzoo.ops.prototype_attention`.
         attention: "prototype" (the paper's), "none" (out = value), "random_features" or
             "exponential" (quadratic).
-        query_net: False: queries and keys from a linear map of the layer input.
-        value_net: False: values are the input MLP of [x, 1_{u = h}], without messages.
+        query_net: Whether there are query nets; without them, queries and keys are linear maps of the layer
+            input.
+        value_net: Whether value nets pass messages; without them, values are the input MLP of
+            [x, 1_{u = h}].
         noise_std: Standard deviation of the query net's noise; 0 switches it off.
         tie_initialization: Start all layers, and the message-passing layers inside each net, as copies of
             one, as the published code does.

@@ -1,4 +1,4 @@
-"""KnowFormer for relations that it has never seen: their vectors come from how relations meet.
+"""KnowFormer for relations that it has never seen: it computes their vectors from the entities they share.
 
 The encoder is KnowFormer (Liu et al., ICML 2024). Message passing over a graph of relations, from the query
 relation, is the idea of ULTRA (Galkin et al., "Towards Foundation Models for Knowledge Graph Reasoning", ICLR
@@ -22,13 +22,15 @@ from graphzoo.types import GraphSpec
 
 
 class RelationNet(nn.Module):
-    """Relations as they look from a query relation: message passing over the graph of relations.
+    """States of all relations for a query relation, by message passing over the graph of relations.
+
+    In that graph, relations that share entities are neighbours.
 
     Args:
         channels: Width D.
         num_layers: Layers of message passing.
-        shared_pairs: False: relations meet at entities only, not in the pairs that they join.
-        weighted: False: relations that meet do so with weight 1.
+        shared_pairs: Whether messages also pass between relations that share pairs (head, tail).
+        weighted: Whether messages are weighted by how much two relations share; if not, by 1.
     """
 
     def __init__(self, channels: int, num_layers: int, shared_pairs: bool, weighted: bool) -> None:
@@ -48,7 +50,7 @@ class RelationNet(nn.Module):
         num_types, count = graph.inverse.numel(), query.numel()
         marks = torch.zeros(num_types, count, 2, device=query.device, dtype=self.lin1.weight.dtype)
         column = torch.arange(count, device=query.device)
-        one = marks.new_ones(())  # a number would be copied to the device
+        one = marks.new_ones(())  # a number of Python would be copied to the device
         marks[query, column, 0] = one
         marks[graph.inverse[query], column, 1] = one
         z: Tensor = self.lin2(F.relu(self.lin1(marks)))
@@ -74,12 +76,15 @@ class KnowFormerAny(RelationConditioned):
         num_query_layers: Message-passing layers of each query net.
         num_value_layers: Message-passing layers of each value net.
         num_relation_layers: Layers of message passing over the graph of relations.
-        shared_pairs: Whether relations that join the same pairs of entities meet; False is ULTRA's four ways.
-        weighted_relations: Whether two relations meet by how much they share; False is ULTRA's 0 and 1.
+        shared_pairs: Whether messages also pass between relations that share pairs (head, tail); ULTRA has
+            only the four ways of sharing an entity.
+        weighted_relations: Whether messages are weighted by how much two relations share; ULTRA's weights are
+            0 and 1.
         num_heads: Attention heads H.
-        dropout: Inside the feed-forward network.
+        dropout: Dropout rate inside the feed-forward network.
         norm: Normalisation of queries and keys, see `graphzoo.ops.prototype_attention`.
-        query_net: False: queries and keys from a linear map of the layer input.
+        query_net: Whether there are query nets; without them, queries and keys are linear maps of the layer
+            input.
         attention: "prototype" (the paper's) or "none" (out = value).
         noise_std: Standard deviation of the query net's noise.
     """
@@ -117,11 +122,11 @@ class KnowFormerAny(RelationConditioned):
 
     def relation_inputs(self, graph: AnyGraph, relation: Tensor) -> Tensor:
         """States of all relations as each query sees them, [2R, B, D]."""
-        is_near = isinstance(graph, QueryGraph)  # then query by query, as its messages are
-        # An exported program does not know how many are distinct; for a device the host would wait.
+        by_query = isinstance(graph, QueryGraph)  # its messages are stored query by query
+        # How many relations are distinct is unknown while exporting; a GPU would make the host wait for it.
         if torch.compiler.is_exporting() or (relation.is_cuda and self.training):
             every: Tensor = self.relation_net(compare_relations(graph), relation)
-            return every.transpose(0, 1).contiguous().transpose(0, 1) if is_near else every
+            return every.transpose(0, 1).contiguous().transpose(0, 1) if by_query else every
         distinct, row = torch.unique(relation, return_inverse=True)
         states: Tensor = self.relation_net(compare_relations(graph), distinct)  # [2R, Q, D]
-        return states.transpose(0, 1)[row].transpose(0, 1) if is_near else states[:, row]
+        return states.transpose(0, 1)[row].transpose(0, 1) if by_query else states[:, row]

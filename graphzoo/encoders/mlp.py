@@ -15,7 +15,7 @@ from graphzoo.types import GraphSpec
 class MLP(DenoisedEncoder):
     """Linear layers with ReLU and dropout: features [N, F] -> states [N, D].
 
-    With `denoise` the features are GALiT's (Eq. 29): what is left of GALiT without attention.
+    With `denoise` the features are denoised as in GALiT (Eq. 29): this is GALiT without attention.
 
     Args:
         spec: Sizes of the graph; `in_channels` is the width of the features.
@@ -24,9 +24,9 @@ class MLP(DenoisedEncoder):
         denoise: Whether features are denoised along the edges once, before training.
         gamma: Weight of a node's own features in denoising, in (0, 1].
         num_iterations: Steps of denoising, 0 to 10,000.
-        dropout: After every layer.
-        input_dropout: Of the features.
-        seed: Of the noise stream.
+        dropout: Dropout rate after every layer.
+        input_dropout: Dropout rate of the features.
+        seed: Seed of the noise stream.
     """
 
     @has_other_forms
@@ -67,7 +67,7 @@ class MLP(DenoisedEncoder):
     ) -> Tensor:
         """Encode features [N, F], dense or sparse CSR: [N, D].
 
-        Edges are only looked at to denoise, where what `precompute` returned is not given.
+        Edges are read only to denoise the features, if `denoised`, the result of `precompute`, is missing.
         """
         check_features(x, self.spec)
         if self.denoise:  # in float32

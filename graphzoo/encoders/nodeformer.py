@@ -97,9 +97,8 @@ def _edge_loss(layers: list[tuple[Tensor, Tensor]], edges: SparseAdjacency) -> T
 class NodeFormer(NodeEncoder):
     r"""NodeFormer encoder: features [N, F] and edges -> states [N, D].
 
-    While training, random directions of the features and Gumbel noise are drawn anew in every pass. In
-    evaluation there is no Gumbel noise and the directions are always the same, on every device and in every
-    precision.
+    While training, every pass draws new directions of the random features and new Gumbel noise. In evaluation
+    there is no Gumbel noise, and the directions are always the same, on every device and in every precision.
 
     Without relational bias (`rb_order=0`) no edges are needed; the edge loss needs them for its own part.
 
@@ -111,17 +110,20 @@ class NodeFormer(NodeEncoder):
         num_random_features: M, random features per head.
         num_gumbel_samples: K, noisy samples whose results are averaged.
         tau: Temperature, above 0; small values sharpen the choice of neighbours.
-        rb_order: R, adjacency orders of the relational bias: 1 the edges, 2 also two steps, 3 also four.
-        rb_transform: What makes the learned bias a strength: "sigmoid" (starts from 0.1) or "identity" (1).
+        rb_order: R, adjacency orders of the relational bias: 1 takes the edges, 2 also paths of two edges, 3
+            also paths of four; 0 is no relational bias.
+        rb_transform: Function from the learned bias to its strength: "sigmoid" (the bias starts at 0.1) or
+            "identity" (it starts at 1).
         edge_loss_weight: Weight of the edge-level regularisation, 0 for none.
-        use_gumbel: False leaves the Gumbel noise away.
-        dropout: After the input map and after every layer.
-        input_dropout: Of the features themselves; not in the paper.
-        layer_norm: LayerNorm after the input map and after every layer.
-        residual: Add the layer input before its LayerNorm.
-        activation: ELU after every layer; the input map always has it.
-        jumping_knowledge: Return the states of all layers side by side, so that D = hidden_channels (L + 1).
-        seed: Of the noise stream.
+        use_gumbel: Whether Gumbel noise is added while training.
+        dropout: Dropout rate after the input map and after every layer.
+        input_dropout: Dropout rate of the features; not in the paper.
+        layer_norm: Whether LayerNorm follows the input map and every layer.
+        residual: Whether the layer input is added before its LayerNorm.
+        activation: Whether ELU follows every layer; it always follows the input map.
+        jumping_knowledge: Whether to return the states of all layers side by side; D is then
+            hidden_channels (L + 1).
+        seed: Seed of the noise stream.
     """
 
     needs_edges, attends_to_all = False, True
@@ -176,13 +178,13 @@ class NodeFormer(NodeEncoder):
         self.noise = NoiseStream(seed)
         self._adjacency: LastResult[AdjacencyOrders] = LastResult()
         self._features: LastResult[SparseMatrix | None] = LastResult()
-        # Directions that are not drawn but given, for a program that cannot draw.
+        # Directions to use instead of drawn ones: an exported program cannot draw.
         self.fixed: list[Tensor] | None = None
 
     def precompute(
         self, x: Tensor, edge_index: Tensor | None, *, cache: str | PathLike[str] | None = None
     ) -> dict[str, Any]:
-        """Adjacency orders, and the features as a sparse matrix where that is faster; nothing worth a file.
+        """Adjacency orders, and the features as a sparse matrix where that is faster; `cache` is not used.
 
         Edges may be None if neither relational bias nor edge loss is on.
         """
@@ -206,8 +208,8 @@ class NodeFormer(NodeEncoder):
     ) -> Tensor:
         """Encode features [N, F], dense or sparse CSR, and edges [2, E]: [N, D].
 
-        Edges may be None without relational bias, or where `adjacency` is given (with `features`, both from
-        `precompute`). What is made of them is kept until other tensors come.
+        Edges may be None without relational bias, or if `adjacency` and `features` are given, the results of
+        `precompute`. Otherwise these are computed, and kept for the next call with the same tensors.
         """
         return self._encode(x, *self._graph(x, edge_index, adjacency, features), noise_seed)
 
@@ -236,14 +238,16 @@ class NodeFormer(NodeEncoder):
             One tensor [P, H] per layer.
         """
         pattern, position = SparseMatrix.from_pairs(pairs, x.shape[0])
-        return self._of_layers(
+        return self._measure_layers(
             x, edge_index, {}, lambda q, k: edge_log_weights(q, k, pattern).exp()[position]
         )
 
     @torch.no_grad()
     def attention(self, x: Tensor, edge_index: Tensor | None, queries: Tensor, **precomputed: Any) -> Tensor:
         """See `NodeEncoder.attention`: as in evaluation, whatever the mode."""
-        return torch.stack(self._of_layers(x, edge_index, precomputed, lambda q, k: _rows(q[queries], k)))
+        return torch.stack(
+            self._measure_layers(x, edge_index, precomputed, lambda q, k: _rows(q[queries], k))
+        )
 
     @torch.no_grad()
     def attention_entropy(
@@ -251,22 +255,24 @@ class NodeFormer(NodeEncoder):
     ) -> Tensor:
         """See `NodeEncoder.attention_entropy`; one layer's rows are in memory at a time."""
         return torch.stack(
-            self._of_layers(x, edge_index, precomputed, lambda q, k: row_entropy(_rows(q[queries], k)).mean())
+            self._measure_layers(
+                x, edge_index, precomputed, lambda q, k: row_entropy(_rows(q[queries], k)).mean()
+            )
         )
 
-    def _of_layers(
+    def _measure_layers(
         self,
         x: Tensor,
         edge_index: Tensor | None,
         precomputed: dict[str, Any],
         measure: Callable[[Tensor, Tensor], Tensor],
     ) -> list[Tensor]:
-        """A measure of phi(q) and phi(k) [N, H, M] of every layer in evaluation, one layer at a time."""
-        attentions: list[Tensor] = []
+        """Apply `measure` to phi(q) and phi(k) [N, H, M] of every layer, in evaluation mode."""
+        measured: list[Tensor] = []
         with in_evaluation(self):
             graph = self._graph(x, edge_index, **precomputed)
-            self._encode(x, *graph, None, lambda *phi: attentions.append(measure(*phi)))
-        return attentions
+            self._encode(x, *graph, None, lambda *phi: measured.append(measure(*phi)))
+        return measured
 
     @run_eagerly
     def _graph(
@@ -276,7 +282,7 @@ class NodeFormer(NodeEncoder):
         adjacency: AdjacencyOrders | None = None,
         features: SparseMatrix | None = None,
     ) -> tuple[AdjacencyOrders, SparseMatrix | None]:
-        """What `precompute` returns: as given, or made of `x` and `edge_index` and kept."""
+        """The results of `precompute`: the given ones, or computed from `x` and `edge_index` and kept."""
         check_features(x, self.spec)
         if torch.compiler.is_exporting():
             traced = self._traced_graph(x, edge_index) if adjacency is None else adjacency
@@ -291,7 +297,10 @@ class NodeFormer(NodeEncoder):
         return adjacency, features
 
     def _prepared(self, x: Tensor, edge_index: Tensor | None) -> tuple[AdjacencyOrders, SparseMatrix | None]:
-        """What `precompute` makes, each kept on its own: a layer in front makes other features each time."""
+        """The results of `precompute`, each kept on its own.
+
+        A layer in front of the encoder makes new features in every step, while the edges stay the same.
+        """
         prepared: dict[str, Any] = {}
 
         def make() -> AdjacencyOrders:
@@ -312,7 +321,7 @@ class NodeFormer(NodeEncoder):
         """The first adjacency order, by torch's own operations."""
         if self.rb_order > 1:
             raise UsageError(
-                f"a program makes no adjacency beyond the edges, and rb_order is {self.rb_order}\n"
+                f"an exported program makes no adjacency beyond the edges, but rb_order is {self.rb_order}\n"
                 "Give it `adjacency`, as graphzoo export does, or set rb_order=1"
             )
         if edge_index is None:
@@ -321,9 +330,9 @@ class NodeFormer(NodeEncoder):
 
     @run_eagerly
     def draw_projections(self) -> list[Tensor]:
-        """The random directions [M, D] of every layer in evaluation, in float32 on the CPU, then moved.
+        """The random directions [M, D] of every layer in evaluation.
 
-        Other devices and precisions would draw other ones for the same weights.
+        They are drawn in float32 on the CPU and then moved: another device or precision would draw others.
         """
         generator, weight = self.noise.fixed_generator("cpu"), self.lin_in.weight
         device, dtype = weight.device, torch.promote_types(weight.dtype, torch.float32)
@@ -337,9 +346,9 @@ class NodeFormer(NodeEncoder):
         adjacency: AdjacencyOrders,
         features: SparseMatrix | None,
         noise_seed: int | None,
-        look: Callable[[Tensor, Tensor], None] | None = None,
+        on_layer: Callable[[Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """`forward`; `look` is shown the features of queries and keys of every layer."""
+        """`forward` on prepared inputs; `on_layer` is called with phi(q) and phi(k) of every layer."""
         training = self.training
         generator = self.noise.generator(noise_seed, x.device) if training else None
         fixed = self.fixed
@@ -358,9 +367,9 @@ class NodeFormer(NodeEncoder):
             else:
                 noise = self._draw(x.shape[0], generator)
             update, phi_q, phi_k = layer(h, *noise, adjacency)
-            if look is not None:
-                look(phi_q, phi_k)
-            del phi_q, phi_k  # a layer's are large: not kept while the next one runs
+            if on_layer is not None:
+                on_layer(phi_q, phi_k)
+            del phi_q, phi_k  # these are large: free them before the next layer runs
             h = norm(update + h if self.residual else update)
             h = dropout(F.elu(h) if self.activation else h, self.dropout, generator, training)
             states.append(h)
@@ -368,7 +377,7 @@ class NodeFormer(NodeEncoder):
 
     @run_eagerly
     def _draw(self, num_nodes: int, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
-        """For a pass of training: random directions [M, D] and, with noise, Gumbel draws [N, H, K]."""
+        """Draw for a pass of training: random directions [M, D], and Gumbel noise [N, H, K] if it is on."""
         dtype = torch.promote_types(self.lin_in.weight.dtype, torch.float32)
         projection = orthogonal_projection(
             self.num_random_features, self.hidden_channels, generator, dtype=dtype

@@ -17,9 +17,9 @@ from graphzoo.types import GraphSpec, PairSubgraphs
 class PairGNN(PairEncoder):
     """A graph neural network over sampled subgraphs -> the states of both nodes, [B, 2 D].
 
-    All subgraphs of a batch are one graph of unconnected parts. The input of a node is 1; identity-aware (You
-    et al., 2021; Zhu et al., 2021), also whether it is u and whether it is v; and its features, mapped to D,
-    where the data has any.
+    The subgraphs of a batch form one graph of unconnected parts. The input of a node is the constant 1. With
+    `identity_aware` (You et al., 2021; Zhu et al., 2021) two marks say whether the node is u or v. If the
+    data has node features, these follow, mapped to width D.
 
     Args:
         spec: Sizes of the graph; `in_channels` is the width of the features, 0 for none.
@@ -28,9 +28,9 @@ class PairGNN(PairEncoder):
         hidden_channels: D, width of a node's state; with "gat" the heads' side by side.
         num_layers: Layers, each followed by ReLU and dropout.
         num_heads: Attention heads of "gat"; they divide `hidden_channels`.
-        dropout: After every layer.
+        dropout: Dropout rate after every layer.
         use_features: Whether node features are used where the data has any.
-        seed: Of the noise stream.
+        seed: Seed of the noise stream.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PairGNN(PairEncoder):
 
 @run_eagerly
 def _joined(subgraphs: PairSubgraphs) -> tuple[Tensor, Tensor, Tensor]:
-    """All subgraphs as one graph: its nodes in the whole graph [n], edges [2, e], place of u and v [B, 2]."""
+    """Join the subgraphs: node ids in the whole graph [n], edges [2, e], positions of u and v [B, 2]."""
     size = subgraphs.nodes.shape[1]
     valid = torch.arange(size, device=subgraphs.nodes.device) < subgraphs.num_nodes[:, None]
     place = (valid.flatten().cumsum(0) - 1).view_as(valid)
@@ -100,7 +100,10 @@ def _joined(subgraphs: PairSubgraphs) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _places(mask: Tensor, counts: tuple[int, ...] | None) -> Tensor:
-    """Where a mask is True, of all its entries in order; if `counts` says how often, nothing waits."""
+    """Positions of the True entries of a flattened mask, in order.
+
+    With `counts`, how many entries are True in each part, the host does not wait for the device.
+    """
     mask = mask.flatten()
     if counts is None:
         return mask.nonzero()[:, 0]

@@ -25,9 +25,9 @@ ProjectionInit = Literal["orthogonal", "shifted_gaussian", "low_rank"]
 
 # BERT's (Devlin et al., 2019, as Hugging Face has it): spread of initial weights, and of LayerNorm.
 _INIT_STD, _NORM_EPS = 0.02, 1e-12
-# What App. C.4 compares the orthogonal projection with.
+# Settings of the projections with which App. C.4 compares the orthogonal one.
 _SHIFTED_MEAN, _LOW_RANK = 0.1, 5
-# Tokens from which on a processor is busy, without and with CUDA: fewer are not worth a group of their own.
+# Tokens that keep a processor busy, without and with CUDA: a smaller group of its own gains nothing.
 _MIN_TOKENS = (1024, 32768)
 
 
@@ -50,9 +50,9 @@ class PENCILLayer(nn.Module):
     def forward(
         self, h: Tensor, mask: Tensor | None, operator: Tensor | None, generator: torch.Generator | None
     ) -> Tensor:
-        """States [B, T, D], True where no padding is [B, T], operator [B, T, S] or None -> [B, T, D].
+        """States [B, T, D], mask [B, T] (False at padding), operator [B, T, S] or None -> [B, T, D].
 
-        The mask is None where nothing is padding: with one, no flash kernel takes the attention.
+        The mask is None if there is no padding: flash kernels take no mask.
         """
         query, key, value = self._heads(self.query_key_value(h), 3)
         z = self._transform(h, query, key, value, mask, generator)
@@ -66,9 +66,9 @@ class PENCILLayer(nn.Module):
         generator: torch.Generator | None,
         senders: Tensor | None,
     ) -> Tensor:
-        """What `forward` gives for the two task tokens, [B, 2, D].
+        """`forward` for the two task tokens alone, [B, 2, D].
 
-        No other nodes are computed than `senders` [B, R]: those that u or v receives from, and any others.
+        `senders` [B, R] holds at least all nodes from which u or v receives. Other nodes are not computed.
         """
         rows = h[:, -2:]
         if senders is not None:
@@ -92,7 +92,7 @@ class PENCILLayer(nn.Module):
 
     def _heads(self, x: Tensor, count: int) -> tuple[Tensor, ...]:
         """[B, T, count D] -> count tensors [B, H, T, D / H]."""
-        # Taken apart before the dimensions change places: the gradients are then put together in one copy.
+        # Unbinding before the transpose lets the backward pass join the gradients in one copy.
         parts = x.view(*x.shape[:2], count, self.num_heads, self.channels // self.num_heads).unbind(2)
         return tuple(part.transpose(1, 2) for part in parts)
 
@@ -123,12 +123,12 @@ class PENCILLayer(nn.Module):
 class PENCIL(PairEncoder):
     r"""PENCIL encoder: subgraphs around B pairs -> the states of the two task tokens, [B, 2 D].
 
-    Row i of the encoding is (one-hot of i | row i of the adjacency | role); the task tokens copy rows u and
-    v but for the role (Fig. 2). It is never built: with the projection :math:`W_0` cut into its three parts,
-    :math:`H_0 = W_{id} + A W_{adj} + W_{role} + G(X)` (Eq. 1).
+    Row i of the encoding is (one-hot of i | row i of the adjacency | role). The task tokens copy the rows of
+    u and v, with another role (Fig. 2). The encoding is never built: with the projection :math:`W_0` cut into
+    its three parts, :math:`H_0 = W_{id} + A W_{adj} + W_{role} + G(X)` (Eq. 1).
 
-    The order of the nodes is part of the input: the sampler draws it anew at every visit. Padding and the
-    other pairs of a batch change nothing.
+    The order of the nodes is part of the input: the sampler draws a new one for every visit to a pair.
+    Padding and the other pairs of a batch change nothing.
 
     Args:
         spec: Sizes of the graph; `max_subgraph_nodes` is the sampler's budget, `in_channels` the width of the
@@ -137,17 +137,19 @@ class PENCIL(PairEncoder):
         num_layers: Layers.
         num_heads: Attention heads, a divisor of D.
         ffn_channels: Width between the two maps of the feed-forward network.
-        dropout: Of attention weights, and of what attention and feed-forward network return.
-        max_nodes: N_max, which the projection's shape and so its scale depend on; None for the data's.
-        multiplicative_residual: Add P_k(A Z) to each layer.
-        residual_norm: "row" divides A + I by its row sums, "column" by the root of the column node's, "none"
-            leaves it.
+        dropout: Dropout rate of the attention weights, and of the outputs of attention and feed-forward
+            network.
+        max_nodes: N_max, which decides the shape of the projection and so its scale; None takes the data's.
+        multiplicative_residual: Whether P_k(A Z) is added to each layer.
+        residual_norm: "row" divides each row of A + I by its sum, "column" each column by the square root of
+            its sum, "none" leaves A + I as it is.
         projection_init: "orthogonal", or what the paper compares it with: "shifted_gaussian" (mean 0.1) and
             "low_rank" (5), whose entries have the spread of the orthogonal one's.
-        trainable_projection: Whether the projection is learned or stays as it was drawn.
-        position_embedding: Add a learned vector per position; a task token's does not depend on padding.
+        trainable_projection: Whether the projection is learned; if not, it stays as it was drawn.
+        position_embedding: Whether to add a learned vector for each position. The task tokens have positions
+            of their own, whatever the padding.
         use_features: Whether node features are used where the data has any.
-        seed: Of the noise stream.
+        seed: Seed of the noise stream.
     """
 
     projection: Tensor
@@ -205,8 +207,8 @@ class PENCIL(PairEncoder):
         """Encode subgraphs of at most `max_nodes` nodes: [B, 2 D]; `use_features=False` ignores `x`.
 
         Raises:
-            ValueError: if subgraphs are larger than `max_nodes`, or features are missing, of
-                another width, or given to an encoder that was built for none.
+            UsageError: if subgraphs are larger than `max_nodes`, or features are missing, of
+                another width, or given to an encoder that was built without any.
         """
         self._check(subgraphs, x)
         adjacency = subgraphs.adjacency
@@ -231,11 +233,11 @@ class PENCIL(PairEncoder):
     def attention(self, subgraphs: PairSubgraphs, x: Tensor | None = None) -> Tensor:
         """Weights with which the tokens of each subgraph attend to each other, without dropout.
 
-        Takes memory for all of them: a few pairs at a time.
+        All weights are in memory: ask for few pairs at a time.
 
         Returns:
-            [L, B, H, S + 2, S + 2], the task tokens last; a row sums to 1, rows of padding are 0. Of the last
-            layer `forward` uses the task tokens' rows alone.
+            [L, B, H, S + 2, S + 2], the task tokens last. A row sums to 1; rows of padding are 0. In the last
+            layer `forward` uses only the rows of the task tokens.
         """
         self._check(subgraphs, x)
         mapped, rows = self._mapped(subgraphs, x)
@@ -274,8 +276,8 @@ class PENCIL(PairEncoder):
     ) -> Tensor:
         """Links [B, S, S], sizes [B], mapped features [U, D] and the row of each node [B, S] -> [B, 2 D].
 
-        Sizes are None where the host knows that all are S. `near` is the largest of `PairSubgraphs.near`,
-        None where nobody counted.
+        Sizes are None if the host knows that all are S. `near` is the largest of `PairSubgraphs.near`, or
+        None if that is unknown.
         """
         h, mask, operator = self._start(links, num_nodes, mapped, rows)
         for layer in self.layers[:-1]:
@@ -285,7 +287,7 @@ class PENCIL(PairEncoder):
         return last.read_pair(h, mask, operator, generator, senders).flatten(1)
 
     def _mapped(self, subgraphs: PairSubgraphs, x: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """Mapped features [U, D], if there are any, and which of them each node has, [B, S]."""
+        """Mapped features [U, D], or None, and for each node the row that belongs to it, [B, S]."""
         rows = subgraphs.nodes.clamp_min(0)
         return (None, rows) if self.features is None or x is None else self.features(x, rows)
 
@@ -323,7 +325,7 @@ class PENCIL(PairEncoder):
         num_nodes = subgraphs.nodes.shape[1]
         if num_nodes > self.max_nodes:
             raise UsageError(
-                f"a subgraph has {num_nodes} nodes, the encoder was built for {self.max_nodes} at most: "
+                f"a subgraph has {num_nodes} nodes, but the encoder was built for at most {self.max_nodes}: "
                 "sample with that max_nodes, or build the encoder with a larger one"
             )
         if self.features is not None:
@@ -333,18 +335,17 @@ class PENCIL(PairEncoder):
 
 
 def _fills(subgraphs: PairSubgraphs) -> bool:
-    """Whether the host knows that nothing is padded."""
+    """Whether no subgraph is padded and the host knows it."""
     if torch.compiler.is_compiling() or subgraphs.sizes is None:
         return False
     return min(subgraphs.sizes, default=0) == subgraphs.adjacency.shape[1]
 
 
 def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int, int | None]] | None:
-    """Pairs of similar size where one group after the other is faster than all at once.
+    """Groups of pairs whose subgraphs have similar sizes; None if one group for all pairs is faster.
 
-    Each comes with its largest size, its smallest and its largest `PairSubgraphs.near`. A group continues
-    with the next smaller subgraph while its padding stays below a tenth, or until it has tokens enough to
-    occupy the device.
+    Each group is (pairs, largest size, smallest size, largest `PairSubgraphs.near`). The next smaller
+    subgraph joins a group if its padding is below a tenth, or if the group does not keep the device busy yet.
     """
     num_nodes, padded = subgraphs.num_nodes, subgraphs.adjacency.shape[1]
     # Compiled code cannot wait for the sizes.
@@ -352,7 +353,7 @@ def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int, in
         return None
     order = torch.argsort(num_nodes, descending=True, stable=True)
     known, near = subgraphs.sizes, subgraphs.near
-    if known is None:  # subgraphs of somebody's own: the host has to wait for the device
+    if known is None:  # not from our sampler: the host has to wait for the device
         known = tuple(num_nodes.tolist())
     places = sorted(range(len(known)), key=known.__getitem__, reverse=True)  # the same order, on the host
     sizes = [known[place] for place in places]
@@ -371,9 +372,9 @@ def _groups_of_size(subgraphs: PairSubgraphs) -> list[tuple[Tensor, int, int, in
 
 
 def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:
-    """Who receives how much from whom, [B, S + 2, S] (App. A without the two zero columns).
+    """Weights with which tokens receive from nodes, [B, S + 2, S] (App. A without the two zero columns).
 
-    The task tokens' rows are copies of u's and v's, and receive from these themselves.
+    The rows of the task tokens are copies of those of u and v, so they receive from u and v, too.
     """
     # Degrees are counted in float32 at least: bfloat16 cannot count beyond 256.
     wide = adjacency.to(torch.promote_types(adjacency.dtype, torch.float32))
@@ -385,12 +386,12 @@ def _operator(adjacency: Tensor, valid: Tensor, norm: ResidualNorm) -> Tensor:
 
 
 def _senders(operator: Tensor, most: int | None = None) -> Tensor:
-    """Numbers of the nodes that the task tokens receive from, filled up with others, [B, R].
+    """Positions of the nodes from which the task tokens receive, filled up with other nodes, [B, R].
 
-    `most` is the largest count, if the host knows it: else it waits for the device.
+    `most` is R, if the host knows it; otherwise the host waits for the device.
     """
     sends = (operator[:, -2:] != 0).any(1)
-    # Compiled code cannot wait for the number: it takes all nodes, as they come.
+    # Compiled code cannot wait for R: it takes all nodes.
     if torch.compiler.is_compiling() or not sends.numel():
         return torch.arange(sends.shape[1], device=sends.device).expand_as(sends)
     order = torch.argsort(sends, dim=1, descending=True, stable=True)
@@ -398,7 +399,7 @@ def _senders(operator: Tensor, most: int | None = None) -> Tensor:
 
 
 def _draw_projection(rows: int, columns: int, init: ProjectionInit) -> Tensor:
-    # In float32 whatever the default is: the decomposition behind an orthogonal matrix knows no bfloat16.
+    # Always in float32: the decomposition that makes a matrix orthogonal does not support bfloat16.
     projection = torch.empty(rows, columns, dtype=torch.float32)
     std = max(rows, columns) ** -0.5  # of an orthogonal matrix's entries
     if init == "orthogonal":
@@ -420,8 +421,11 @@ def _init_as_bert(module: nn.Module) -> None:
 
 def _check_max_nodes(max_nodes: int | None, spec: GraphSpec) -> None:
     if max_nodes is None and not spec.max_subgraph_nodes:
-        raise UsageError("PENCIL needs the largest subgraph: the data gives none, so set max_nodes")
+        raise UsageError(
+            "PENCIL needs the size of the largest subgraph, which the data does not give: set max_nodes"
+        )
     if max_nodes is not None and max_nodes < max(2, spec.max_subgraph_nodes):
         raise UsageError(
-            f"max_nodes must be at least {max(2, spec.max_subgraph_nodes)}, what is sampled, got {max_nodes}"
+            f"max_nodes must be at least {max(2, spec.max_subgraph_nodes)}, the size of sampled subgraphs, "
+            f"got {max_nodes}"
         )

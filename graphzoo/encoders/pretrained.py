@@ -1,4 +1,4 @@
-"""Folders to share: weights as safetensors, what they are as JSON, a model card, and nothing that could run.
+"""Folders to share: weights as safetensors, settings as JSON, a model card, and no code.
 
     model.safetensors   the weights
     config.json         {"format": 1, "graphzoo": which encoder with which settings, ...}
@@ -43,14 +43,12 @@ def write_pretrained(
     card: str = "",
     graph: Path | None = None,
 ) -> Path:
-    """Write such a folder in one piece: it is there whole or not at all.
+    """Write a folder to share. It appears complete or not at all.
 
-    Weights that are views or share memory are stored as they look; settings are plain values. The folder
-    `graph` is copied.
+    Weights that are views or share memory are stored as separate tensors. The folder `graph` is copied.
 
     Raises:
-        UsageError: if there is something in `folder`, it cannot be written, or a setting is not a plain
-            value.
+        UsageError: if `folder` has content or cannot be written, or a setting is not a plain value.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -67,7 +65,7 @@ def write_pretrained(
             save_file(kept, weights_file, metadata={"format": "pt"})
         except SafetensorError as error:  # what the system says, as on a full disk
             raise OSError(str(error)) from error
-        # safetensors writes for the owner alone, whatever the umask; who shares a folder shares all of it
+        # safetensors lets only the owner read its file, whatever the umask; the folder is to be shared
         weights_file.chmod(stat.S_IMODE(settings_file.stat().st_mode))
         if card:
             (part / CARD).write_text(card, encoding="utf-8")
@@ -77,7 +75,7 @@ def write_pretrained(
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder to a new one with the usual modes; links and what is not a file are refused."""
+    """Copy a folder to a new one with the usual modes; links and special files are refused."""
     target.mkdir()
     for path in sorted(source.iterdir()):
         if path.is_dir() and not path.is_symlink():
@@ -104,14 +102,14 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder to fill, which takes its name when the block ends well; otherwise nothing is left of it.
+    """A temporary folder to fill, which is renamed to `folder` if the block succeeds and removed if not.
 
     Raises:
-        UsageError: if there is something in `folder`, or it cannot be written.
+        UsageError: if `folder` has content or cannot be written.
     """
     shown, folder = Path(folder), Path(folder).absolute()
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise UsageError(f"{shown} exists already and is left as it is\nGive another folder")
+        raise UsageError(f"{shown} exists already and was not changed\nGive another folder")
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     try:
         with writing(shown):
@@ -125,7 +123,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise a `UsageError` that says which folder, as the user named it, cannot be written."""
+    """Turn an `OSError` into a `UsageError` that names the folder as the user did."""
     try:
         yield
     except OSError as error:
@@ -135,12 +133,12 @@ def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _is_on_hub(path: str | os.PathLike[str]) -> bool:
-    """Whether it reads like a repository of the Hugging Face Hub, USER/NAME, and no folder does."""
+    """Whether `path` has the form USER/NAME of the Hugging Face Hub and does not exist here."""
     return bool(re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", str(path))) and not Path(path).exists()
 
 
 def _from_hub(name: str) -> Path:
-    """The folder into which the Hub's own library fetches a repository: in its cache."""
+    """Fetch a repository with the Hub's own library, and return the folder in its cache."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
@@ -149,22 +147,22 @@ def _from_hub(name: str) -> Path:
         ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=[WEIGHTS, SETTINGS, CARD, "graph/*"]))
-    except (OSError, ValueError) as error:  # its errors of the network, of names and of rights are such
+    except (OSError, ValueError) as error:  # base classes of its errors about network, names and access
         line = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"there is no folder {name}, and the Hugging Face Hub gave none: {line}\nCheck the name"
+            f"there is no folder {name}, and the Hugging Face Hub has none to fetch: {line}\nCheck the name"
         ) from error
 
 
 def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Settings of such a folder, and its weights as `state_dict`. Nothing in it is executed.
+    """Read a shared folder: its settings, and its weights as `state_dict`. No code in it runs.
 
     Args:
-        path: The folder, or its `model.safetensors`; or USER/NAME, a repository of the Hugging Face Hub,
-            or the name of weights that graphzoo brings along.
+        path: The folder, or its `model.safetensors`; a repository USER/NAME of the Hugging Face Hub; or the
+            name of weights that ship with graphzoo.
 
     Raises:
-        UsageError: naming the file that is missing, damaged, or of a later format.
+        UsageError: if a file is missing, damaged, or of a later format.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -185,7 +183,9 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error
     version = settings.get("format")
     if not isinstance(version, int) or not 1 <= version <= FORMAT:
-        raise UsageError(f"{file}: format {version!r}, this graphzoo reads {FORMAT}\nInstall a newer version")
+        raise UsageError(
+            f"{file} has format {version!r}, but this graphzoo reads {FORMAT}\nInstall a newer version"
+        )
     try:
         require_regular(weights)
         state = load_file(weights)

@@ -1,4 +1,4 @@
-"""Builds and calls node encoders like PyG's models: `GALiT(16, 64, 7)`, with edges in any form."""
+"""Lets node encoders be built and called like models of PyG: `GALiT(16, 64, 7)`, with edges in any form."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from graphzoo.types import GraphSpec, plain_whole, refuse_kinds
 
 T = TypeVar("T")
 _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
-_calls = threading.local()  # `encoder`: the one whose outermost call this thread is in
+_calls = threading.local()  # `encoder`: the encoder that this thread is calling
 
 
 def has_other_forms(init: Callable[..., None]) -> Callable[..., None]:
-    """An `__init__` whose class is called in other forms, too: type checkers take any arguments for it."""
+    """Mark an `__init__` whose class also takes channels: type checkers then accept any arguments."""
     return init
 
 
 class PyGForm(ABCMeta):
-    """The class of node encoders: it builds them of a `GraphSpec`, or of numbers of channels.
+    """The metaclass of node encoders: it builds them from a `GraphSpec`, or from numbers of channels.
 
-    Of numbers, `Encoder(in_channels, hidden_channels, out_channels, **settings)` is `Encoder(GraphSpec(0,
-    in_channels=in_channels), hidden_channels=hidden_channels, **settings)` with a linear layer behind it that
-    makes `out_channels` of its states, unless that is None.
+    `Encoder(in_channels, hidden_channels, out_channels, **settings)` is `Encoder(GraphSpec(0,
+    in_channels=in_channels), hidden_channels=hidden_channels, **settings)`. Unless `out_channels` is None, a
+    linear layer follows that maps the states to this width.
     """
 
     @property
@@ -54,7 +54,7 @@ class PyGForm(ABCMeta):
     ) -> T: ...
 
     def __call__(cls: Any, *args: Any, **settings: Any) -> Any:
-        """Build an encoder of either form."""
+        """Build an encoder from either form of arguments."""
         out_channels = None
         spec = cls.__signature__.parameters.get("spec")
         is_needed = spec is not None and spec.default is inspect.Parameter.empty
@@ -65,7 +65,7 @@ class PyGForm(ABCMeta):
         if ((args and not isinstance(args[0], GraphSpec)) or "in_channels" in settings) and not _has_own_form(
             cls.__signature__
         ):
-            args, settings, out_channels = _of_channels(cls.__name__, args, settings)
+            args, settings, out_channels = _from_channels(cls.__name__, args, settings)
         elif "out_channels" in settings and "out_channels" not in cls.__signature__.parameters:
             out_channels = _count(settings.pop("out_channels"))
         encoder = super().__call__(*args, **settings)
@@ -79,7 +79,7 @@ class PyGForm(ABCMeta):
 
 
 def _has_own_form(signature: inspect.Signature) -> bool:
-    """Whether `__init__` takes channels, or begins with no spec, as that of an own encoder may."""
+    """Whether `__init__` itself takes channels, or does not begin with a spec, as a user's encoder may."""
     if "in_channels" in signature.parameters:
         return True
     first = next(iter(signature.parameters.values()), None)
@@ -89,10 +89,10 @@ def _has_own_form(signature: inspect.Signature) -> bool:
     return "GraphSpec" not in str(first.annotation)
 
 
-def _of_channels(
+def _from_channels(
     name: str, args: tuple[Any, ...], settings: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], int | None]:
-    """Numbers of channels as the spec and settings of the other form, and the width of the output."""
+    """Turn numbers of channels into a spec, further settings, and the width of the output layer."""
     if len(args) > len(_POSITIONS):
         raise UsageError(f"{name} takes {', '.join(_POSITIONS)} by position; give other settings by name")
     given = dict(zip(_POSITIONS, args, strict=False))
@@ -109,8 +109,8 @@ def _of_channels(
         )
     if channels < 1:
         raise UsageError(
-            f"in_channels must be the width of the features, x.shape[1], got {channels}; encoders know it "
-            "from the first"
+            f"in_channels must be the width of the features, x.shape[1], got {channels}: it cannot be found "
+            "out later"
         )
     if given.get("hidden_channels") is not None:
         settings["hidden_channels"] = given["hidden_channels"]
@@ -127,12 +127,12 @@ def _count(out_channels: int | None) -> int | None:
 def with_any_edges(
     method: Callable[..., Any], finish: Callable[[Any, Any], Any] | None
 ) -> Callable[..., Any]:
-    """A method of an encoder that takes `x, edge_index, ...`, for edges in every form that PyG has.
+    """Wrap a method `x, edge_index, ...` of an encoder, so that it takes edges in every form of PyG.
 
     Args:
-        method: It gets a plain edge_index [2, E].
-        finish: What becomes of the encoder and the method's result in the outermost call of an encoder with
-            an output layer; None: nothing.
+        method: The method; it receives a plain edge_index [2, E].
+        finish: Applies the output layer: a function of the encoder and the method's result. If methods of one
+            encoder call each other, only the outermost call is finished. None if no output layer applies.
     """
     wanted = inspect.signature(method).parameters.get("edge_index")
     wants_edges = wanted is not None and wanted.annotation in (Tensor, "Tensor")
@@ -157,7 +157,7 @@ def with_any_edges(
         outer = getattr(_calls, "encoder", None)
         if finish is None or not self._has_output or outer is self:
             return method(self, x, edge_index, *more, **settings)
-        _calls.encoder = self  # methods that call each other add the output once
+        _calls.encoder = self
         try:
             result = method(self, x, edge_index, *more, **settings)
         finally:
@@ -173,10 +173,10 @@ def as_edge_index(edges: Any, kept: LastResult[Tensor] | None = None) -> Tensor:
     Args:
         edges: An edge_index, also PyG's `EdgeIndex`; or the transposed adjacency [N, N] (PyG's `adj_t`: row =
             target), a `SparseTensor` of torch_sparse or a sparse tensor of torch, all of whose values are 1.
-        kept: Remembers what it was made into, as a layer is called with the same graph again and again.
+        kept: Remembers the result for later calls with the same tensors.
 
     Raises:
-        UsageError: for a dense adjacency, a transposed edge_index, other types of numbers, and weights.
+        UsageError: for a dense adjacency, a transposed edge_index, another dtype than int64, and weights.
     """
     if not isinstance(edges, Tensor):
         target, source, values = _parts_of_sparse_tensor(edges)
@@ -204,7 +204,7 @@ def as_edge_index(edges: Any, kept: LastResult[Tensor] | None = None) -> Tensor:
 
 @run_eagerly
 def _once(kept: LastResult[Tensor] | None, tensors: tuple[Tensor, ...], make: Callable[[], Tensor]) -> Tensor:
-    """The same object for the same tensors, so that what is made of it is found again."""
+    """The result of `make`; the same object for the same tensors, so that caches recognise it."""
     if kept is None:
         return make()
     with torch.inference_mode(False), torch.no_grad():
@@ -219,13 +219,13 @@ def _of_data(data: Any) -> tuple[Any, Any]:
         edges = data.get("adj_t")
     if data.get("x") is None or edges is None:
         raise UsageError(f"data needs x and edge_index; it holds {', '.join(sorted(data.keys()))}")
-    if data.get("edge_weight") is not None:  # as in a call; looking at the values would cost each one
+    if data.get("edge_weight") is not None:  # even if all are 1: to read them would slow down every call
         raise UsageError("data has edge_weight, which encoders do not use; give data.x and data.edge_index")
     return data.x, edges
 
 
 def _of_sparse(adjacency: Tensor) -> Tensor:
-    """A sparse tensor of torch [N, N], row = target."""
+    """edge_index of a sparse tensor of torch [N, N] whose rows are targets."""
     if adjacency.dim() != 2 or adjacency.shape[0] != adjacency.shape[1]:
         raise UsageError(f"a sparse adjacency must be [N, N], got {list(adjacency.shape)}")
     coo: Tensor = adjacency if adjacency.layout is torch.sparse_coo else adjacency.to_sparse()
@@ -235,7 +235,7 @@ def _of_sparse(adjacency: Tensor) -> Tensor:
 
 
 def _parts_of_sparse_tensor(adjacency: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of torch_sparse's class, which need not be installed: its own methods are asked."""
+    """Target, source and values of a torch_sparse `SparseTensor`, without importing torch_sparse."""
     if type(adjacency).__name__ != "SparseTensor" or not hasattr(adjacency, "coo"):
         raise UsageError(
             f"edges are a {type(adjacency).__name__}; give edge_index [2, E] of int64, an EdgeIndex, a "

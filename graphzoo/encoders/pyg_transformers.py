@@ -1,10 +1,10 @@
-"""SGFormer and Polynormer by PyG's own classes: graph transformers that the zoo's are compared with.
+"""SGFormer and Polynormer from PyG: graph transformers to compare with.
 
 Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations", NeurIPS 2023;
 Deng et al., "Polynormer: Polynomial-Expressive Graph Transformer in Linear Time", ICLR 2024.
 
-PyG's models end in a linear layer and log_softmax. The states are what that linear layer is given: its place
-is empty, and the task's decoder follows.
+PyG's models end in a linear layer and log_softmax. Here that layer is removed: its input are the states, and
+the task's decoder follows.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from graphzoo.types import GraphSpec
 class PyGTransformer(NodeEncoder):
     """What both have in common: features made dense, all nodes one graph, dropout by `noise_seed`.
 
-    PyG draws dropout from the global random state. It is lent to it for the pass and put back: to a caller it
-    stays as it was, and the draw is a function of `noise_seed`, or the next of the module's own stream
+    PyG draws dropout from the global random state. That state is seeded for the pass and restored afterwards,
+    so that callers find it unchanged. The seed is `noise_seed`, or the next one of the module's own stream
     (`draws` in the state dict).
     """
 
@@ -60,7 +60,7 @@ class PyGTransformer(NodeEncoder):
         """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
         norms = self.training and any(isinstance(module, _BatchNorm) for module in self.modules())
-        if x.shape[0] < 1 + norms:  # PyG takes the largest of the nodes' graphs, BatchNorm a deviation
+        if x.shape[0] < 1 + norms:  # PyG takes a maximum over nodes, BatchNorm their standard deviation
             name = type(self).__name__.removesuffix("PyG")
             needed = "two nodes while training" if norms else "a node"
             raise UsageError(f"PyG's {name} needs {needed}, got {x.shape[0]}")
@@ -84,12 +84,12 @@ class SGFormerPyG(PyGTransformer):
         hidden_channels: Width of both branches, and D; with `aggregate="cat"` D is twice that.
         num_layers: Layers of all-pair attention.
         num_heads: Heads of it, each as wide as the layer; their mean is taken.
-        dropout: In the attention branch.
+        dropout: Dropout rate of the attention branch.
         gnn_num_layers: GCN layers of the other branch.
-        gnn_dropout: In the GCN branch.
+        gnn_dropout: Dropout rate of the GCN branch.
         graph_weight: Share of the GCN branch in the sum, in [0, 1].
         aggregate: "add" or "cat".
-        seed: Of the noise stream.
+        seed: Seed of the noise stream.
     """
 
     @has_other_forms
@@ -130,14 +130,14 @@ class SGFormerPyG(PyGTransformer):
             aggregate=aggregate,
         )
         self.model.fc = _Output()
-        # lists that would hold on to the weights of the output layer
+        # these lists still hold the weights of the output layer
         del self.model.params1, self.model.params2
 
     def _states(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        # PyG's attention makes a tensor of the default type, which other types do not meet but in autocast
+        # PyG's attention makes a tensor of the default dtype, which fits other dtypes only under autocast
         dtype, default = self.model.trans_conv.fcs[0].weight.dtype, torch.get_default_dtype()
         if dtype != default and (dtype == torch.float64 or not torch.is_autocast_enabled(x.device.type)):
-            raise UsageError(f"PyG's SGFormer computes in {default} alone, got {dtype}\nTake SGFormer")
+            raise UsageError(f"PyG's SGFormer computes only in {default}, got {dtype}\nTake SGFormer")
         self.model(x, edge_index, batch)
         states: Tensor = self.model.fc.take()
         return states
@@ -146,26 +146,26 @@ class SGFormerPyG(PyGTransformer):
 class Polynormer(PyGTransformer):
     """`torch_geometric.nn.models.Polynormer` without its output layers: features and edges -> states [N, D].
 
-    The paper trains the local layers first, and then with global attention on top. `local_passes` does this:
-    so many passes in training mode (epochs of a whole graph) end before the global attention. There is one
-    head, since PyG's global attention takes no more. Processes that train together need
-    `--trainer.strategy ddp_find_unused_parameters_true` for `local_passes`.
+    The paper first trains the local layers alone, and then all layers with the global attention. With
+    `local_passes`, that many first passes in training mode (epochs of a whole graph) leave out the global
+    attention. Several processes then need `--trainer.strategy ddp_find_unused_parameters_true`. There is one
+    head, since PyG's global attention supports no more.
 
     Args:
         spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: D, width of every layer.
         num_layers: Local layers.
         num_global_layers: Layers of linear global attention.
-        input_dropout: Of the features.
-        dropout: After every local layer.
-        global_dropout: After every global layer.
+        input_dropout: Dropout rate of the features.
+        dropout: Dropout rate after every local layer.
+        global_dropout: Dropout rate after every global layer.
         beta: Weight of the linear part of a local layer beside its products, in [0, 1].
         local_attention: Local layers by GAT instead of GCN.
         qk_shared: Whether queries and keys of the global attention are the same.
         pre_norm: LayerNorm in front of every local layer.
         post_norm: BatchNorm behind the convolution of every local layer.
-        local_passes: Passes in training mode that are local; counted in the state dict.
-        seed: Of the noise stream.
+        local_passes: First passes in training mode without global attention; counted in the state dict.
+        seed: Seed of the noise stream.
     """
 
     passes: Tensor
@@ -215,14 +215,14 @@ class Polynormer(PyGTransformer):
             **settings,
         )
         self.model.pred_local = self.model.pred_global = _Output()
-        # PyG makes one more map and never uses it; DDP takes weights without a gradient for an error
+        # PyG never uses this map, and DDP fails on weights without a gradient
         self.model.lin_in = nn.Identity()
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
     def _states(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         if self.training:
             self.passes += 1
-        # In evaluation as in the last pass of training: the decoder has seen no other states.
+        # Evaluation does what the last pass of training did: the decoder was trained on such states.
         is_global = self.local_passes == 0 or int(self.passes) > self.local_passes
         self.model._global = is_global
         self.model(x, edge_index, batch)
@@ -231,7 +231,7 @@ class Polynormer(PyGTransformer):
 
 
 class _Output(nn.Identity):
-    """In the place of an output layer: what it was given last, thread by thread."""
+    """Replaces an output layer and remembers its last input, for each thread."""
 
     given = threading.local()
 
@@ -240,6 +240,6 @@ class _Output(nn.Identity):
         return states
 
     def take(self) -> Tensor:
-        """What this thread's call gave, once."""
+        """Return this thread's last input, and forget it."""
         states: Tensor = self.given.__dict__.pop("states")
         return states

@@ -24,18 +24,18 @@ from graphzoo.types import GraphSpec
 
 
 class DenoisedEncoder(NodeEncoder):
-    """What meets the graph once, in features denoised along its edges (see `graphzoo.ops.cached_denoise`).
+    """An encoder that uses the edges only once, to denoise the features (see `graphzoo.ops.cached_denoise`).
 
     Args:
         spec: See `NodeEncoder`.
         gamma: Weight of a node's own features.
         num_iterations: Steps of denoising.
-        denoise: False for an encoder without a graph.
+        denoise: Whether to denoise; False for an encoder that does not use the graph.
     """
 
     needs_edges = False
     prepared: ClassVar[str] = "denoised"
-    """What the denoised features are called in `precompute` and `forward`."""
+    """Name of the denoised features in `precompute` and `forward`."""
 
     def __init__(self, spec: GraphSpec, *, gamma: float, num_iterations: int, denoise: bool = True) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class DenoisedEncoder(NodeEncoder):
     def precompute_masked(
         self, x: Tensor, edge_index: Tensor, edge_mask: Tensor
     ) -> tuple[Tensor | None, dict[str, Any]]:
-        """The edges are sorted once, not for each mask, and nothing waits for a device."""
+        """See `NodeEncoder.precompute_masked`; edges are sorted once for all masks, without a wait."""
         if type(self).precompute is not DenoisedEncoder.precompute:
             return super().precompute_masked(x, edge_index, edge_mask)
         if not self.denoise:
@@ -71,14 +71,17 @@ class DenoisedEncoder(NodeEncoder):
         }
 
     def _denoised(self, x: Tensor, edge_index: Tensor | None, given: Tensor | None) -> Tensor:
-        """As given, or made of the edges: kept while calls bring the same tensors, unless they learn."""
+        """The given denoised features [N, F], or `x` denoised along the edges.
+
+        The result is kept for the next call with the same tensors, unless `x` requires a gradient.
+        """
         if given is None:
             if edge_index is None:
                 name = f"{type(self).__name__} needs the edges once"
                 raise UsageError(f"{name}: pass edge_index, or {self.prepared}= from precompute")
             if torch.compiler.is_exporting():
                 raise UsageError(
-                    f"a program of {type(self).__name__} has no edges: give {self.prepared}= from precompute"
+                    f"exported, {type(self).__name__} takes no edges: give {self.prepared}= from precompute"
                 )
             given = self._denoise(x, edge_index)
         check_rows(self.prepared, given, x)
@@ -87,16 +90,16 @@ class DenoisedEncoder(NodeEncoder):
     @run_eagerly
     def _denoise(self, x: Tensor, edge_index: Tensor) -> Tensor:
         if torch.is_grad_enabled() and x.requires_grad:
-            return self._denoise_learned(x, edge_index)
-        # kept beyond a validation step: training saves it for its gradients
+            return self._denoise_with_gradient(x, edge_index)
+        # Kept from a validation in inference mode until training, whose backward pass needs it.
         with torch.inference_mode(False), torch.no_grad():
             facts = self.gamma, self.num_iterations
             return self._last.get(
                 (x, edge_index), lambda: self.precompute(x, edge_index)[self.prepared], *facts
             )
 
-    def _denoise_learned(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Of features that want a gradient, which are others in each step."""
+    def _denoise_with_gradient(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Denoise features that require a gradient. They differ in each step, so nothing is kept."""
         refuse_gradient(x)
         if type(self).precompute is DenoisedEncoder.precompute:
             settings: dict[str, Any] = {"gamma": self.gamma, "num_iterations": self.num_iterations}
@@ -111,14 +114,14 @@ class DenoisedEncoder(NodeEncoder):
 class SGC(DenoisedEncoder):
     r"""SGC encoder: :math:`S^K X` (Eq. 8), S the symmetric-normalised adjacency with self-loops.
 
-    The linear map and the softmax of the paper are the task's decoder, so that the encoder itself has nothing
-    to learn unless `hidden_channels` is set. An edge counts once and in both directions, as in GALiT's
-    denoising, whose loops and cache this shares (gamma = 0).
+    The linear map and the softmax of the paper are the task's decoder. The encoder itself has nothing to
+    learn unless `hidden_channels` is set. An edge counts once and in both directions, as in GALiT's
+    denoising: this is the same computation with gamma = 0, and shares its cache.
 
     Args:
         spec: Sizes of the graph; `in_channels` is the width of the features.
         num_steps: K, steps of propagation, 0 to 10,000.
-        hidden_channels: Width of a linear map of the propagated features; 0: the features themselves, F wide.
+        hidden_channels: Width of a linear map of the propagated features; 0 for no map, so that D is F.
     """
 
     prepared = "propagated"
@@ -132,7 +135,7 @@ class SGC(DenoisedEncoder):
         super().__init__(spec, gamma=0.0, num_iterations=num_steps)
         self.out_channels = hidden_channels or spec.in_channels
         self.map = SparseLinear(spec.in_channels, hidden_channels) if hidden_channels else None
-        # without weights it is this that tells the precision
+        # follows `.to(dtype)`: without weights, nothing else tells the precision
         self.register_buffer("_like", torch.empty(0, dtype=torch.float32), persistent=False)
 
     def forward(
@@ -140,12 +143,12 @@ class SGC(DenoisedEncoder):
     ) -> Tensor:
         """Encode features [N, F], dense or sparse CSR: [N, D].
 
-        Edges are only looked at where what `precompute` returned, or its rows of these nodes, is not given.
+        `propagated` is the result of `precompute`, or its rows of these nodes. Without it, edges are read.
         """
         check_features(x, self.spec)
         propagated = self._denoised(x, edge_index, propagated)
         if self.map is None:
             follows_x = self._like.dtype == torch.float32 and x.is_floating_point()
             return propagated.to(x.dtype if follows_x else self._like.dtype)
-        states: Tensor = self.map(propagated.to(self.map.weight.dtype))  # features are denoised in float32
+        states: Tensor = self.map(propagated.to(self.map.weight.dtype))  # denoised in float32
         return states

@@ -47,21 +47,21 @@ def simple_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 class SGFormer(NodeEncoder):
     """SGFormer encoder: features [N, F] and edges -> states [N, D].
 
-    The weights of the attention depend on all nodes that are encoded together: in parts of a graph they are
-    others than on the whole graph.
+    The weights of the attention depend on all nodes that are encoded together: on parts of a graph they
+    differ from those on the whole graph.
 
     Args:
         spec: Sizes of the graph; `in_channels` is the width of the features.
         hidden_channels: Width of both branches, and D; with `aggregate="cat"` D is twice that.
         num_layers: Layers of all-pair attention.
         num_heads: Heads of it, each as wide as the layer; their mean is taken.
-        dropout: In the attention branch.
+        dropout: Dropout rate of the attention branch.
         alpha: Share of the attention beside the layer's input, in [0, 1].
         gnn_num_layers: GCN layers of the other branch; ReLU and dropout between them.
-        gnn_dropout: In the GCN branch.
+        gnn_dropout: Dropout rate of the GCN branch.
         graph_weight: Share of the GCN branch in the sum, in [0, 1].
         aggregate: "add" or "cat".
-        seed: Of the noise stream.
+        seed: Seed of the noise stream.
     """
 
     attends_to_all = True
@@ -118,7 +118,7 @@ class SGFormer(NodeEncoder):
         Args:
             x: Features [N, F], dense or sparse CSR.
             edge_index: Edges [2, E], int64; messages pass from the first to the second.
-            noise_seed: Names the dropout while training; None takes the next of the module's stream.
+            noise_seed: Seed of dropout while training; None takes the next seed of the module's stream.
 
         Returns:
             States [N, D].
@@ -143,6 +143,6 @@ class SGFormer(NodeEncoder):
 
 
 def check_branches(graph_weight: float, aggregate: str) -> None:
-    """Refuse branches that cannot be put together."""
+    """Check how the two branches are combined."""
     check_range(at_least=0, at_most=1, graph_weight=graph_weight)
     check_choice("aggregate", aggregate, ("add", "cat"))

@@ -1,4 +1,4 @@
-"""From a run directory or a checkpoint file to a task with its weights; no file says what is executed."""
+"""Builds a task with its weights from a run directory or a checkpoint, without running code from files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     """The checkpoint file that a path means, and the run directory it belongs to, if that holds the graph.
 
     A path may be a run directory (its best checkpoint, else its last), its `checkpoints` folder, a folder
-    that `graphzoo export` wrote, the name of weights that graphzoo brings along, or a file.
+    that `graphzoo export` wrote, the name of weights that ship with graphzoo, or a file.
+
+    Raises:
+        UsageError: if there is no such path, or it holds no checkpoint.
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise UsageError(f"{path}: checkpoints are read from local files only; download it first")
@@ -63,7 +66,11 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint of a graphzoo task: tensors and plain values, nothing else is unpickled."""
+    """Read a checkpoint of a graphzoo task; only tensors and plain values are unpickled.
+
+    Raises:
+        UsageError: if it is damaged, of a later format, or was not written by a graphzoo task.
+    """
     from graphzoo.tasks.base import CHECKPOINT_FORMAT
 
     shared = path.suffix == ".safetensors"
@@ -73,7 +80,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not written by a graphzoo task (no `graphzoo` entry)")
     if described["format"] > CHECKPOINT_FORMAT:
         raise UsageError(
-            f"{path}: format {described['format']}, this graphzoo reads {CHECKPOINT_FORMAT}; "
+            f"{path} has format {described['format']}, but this graphzoo reads {CHECKPOINT_FORMAT}; "
             f"install {_version(described, 'a newer version')}"
         )
     _check_parts(described, _PARTS, path)
@@ -158,7 +165,7 @@ def _build_encoder(
     source: Path,
     spec: GraphSpec,
 ) -> Encoder:
-    """The encoder of a checkpoint, whose weights have been found to fit before it takes memory."""
+    """Build the encoder of a checkpoint; first check without memory that the weights fit it."""
     path = described["encoder"]["class_path"]
     try:
         outline = outlined(lambda: encoder_class(spec, **settings), len(weights))
@@ -174,7 +181,7 @@ def _build_encoder(
     except Exception as error:  # code of somebody else, which may raise anything
         if is_out_of_memory(error):
             raise
-        raise UsageError(f"{source}: {path} cannot be made: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{source}: {path} cannot be built: {type(error).__name__}: {error}") from error
     if encoder is None or _differences(encoder, weights):
         raise UsageError(f"{source}: {_explain(encoder_class, spec, settings, weights)}")
     return encoder
@@ -193,7 +200,7 @@ def _differences(encoder: nn.Module, weights: dict[str, Tensor]) -> list[str]:
 def _explain(
     encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights: dict[str, Tensor]
 ) -> str:
-    """Which one setting would make the weights fit; the first difference when none does."""
+    """Name the one setting whose change would make the weights fit, or else the first difference."""
     with torch.device("meta"):
         encoder = encoder_class(spec, **settings)
     built, stored = _shapes(encoder.state_dict()), _shapes(weights)
@@ -242,7 +249,7 @@ def _fits(encoder_class: Any, spec: GraphSpec, settings: dict[str, Any], weights
 
 
 def _of_another_kind(task_class: Any, checkpoint: dict[str, Any]) -> str:
-    """The settings whose values are of another kind than those that the task has by default."""
+    """Name the settings whose values have other types than the task's defaults."""
     usual = defaults_of(task_class)
     settings = checkpoint.get("hyper_parameters")
     odd = [
@@ -252,11 +259,11 @@ def _of_another_kind(task_class: Any, checkpoint: dict[str, Any]) -> str:
         and isinstance(usual[name], int | float | str)
         and isinstance(value, str | int | float) != isinstance(value, type(usual[name]) | int)
     ]
-    return f"a value is of another kind than the task takes ({', '.join(odd) or 'which, nobody knows'})"
+    return f"a value has a type that the task does not take ({', '.join(odd) or 'it is not known which'})"
 
 
 def _unusable(path: Path, name: str) -> str:
-    return f"{path}: its description has no usable {name!r}; let graphzoo fit write a new one"
+    return f"{path}: its description has no usable {name!r}; train the run again with graphzoo fit"
 
 
 def _version(described: dict[str, Any], otherwise: str) -> str:

@@ -1,4 +1,4 @@
-"""Why a fact is believed: facts, chains of facts and attended entities that carried its score, by names."""
+"""Explains the score of a fact by the facts, paths of facts and attended entities that contribute to it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ EXPLANATION_COLUMNS = [
 
 @dataclass(frozen=True)
 class Explanation:
-    """What carried the score of a fact.
+    """What contributes to the score of a fact.
 
-    Weights are derivatives of the score: without the messages of a fact of weight 0.5 the score would be 0.5
-    lower, to first order. Those of different answers or models cannot be compared.
+    Weights are derivatives of the score: without the messages of a fact of weight 0.5, the score would be 0.5
+    lower, to first order. Weights of different answers or models cannot be compared.
 
     Attributes:
         head: Name of the head.
@@ -37,15 +37,15 @@ class Explanation:
         tail: Name of the tail.
         direction: Which end answered: "tail" to (head, relation, ?), "head" to (?, relation, tail).
         score: The logit of the answer without the fact itself in the graph.
-        known: Whether the fact is one of training; it and its inverse are hidden then. (In `predict`, facts
+        known: Whether the fact is a training fact; then it and its inverse are hidden. (In `predict`, facts
             of any split are known.)
         paths: Columns `weight`, `length` and `path`, best first: from the entity asked about to the answer.
             The weight is the mean over the path's steps, each in its own direction.
         facts: Columns `weight` (of both directions together), `head`, `relation`, `tail`, by absolute weight.
-        attended: Columns `layer`, `weight` and `entity`: whom the answer attends to beside itself, last layer
-            first; empty for encoders without attention over entities.
-        labels: Readable text of entities, shown behind names that do not say the same.
-        relation_labels: As `labels`, of relations.
+        attended: Columns `layer`, `weight` and `entity`: entities that the answer attends to, except itself,
+            last layer first; empty for encoders without attention over entities.
+        labels: Readable text of entities, shown behind names that differ from it.
+        relation_labels: The same for relations.
     """
 
     head: str
@@ -61,7 +61,7 @@ class Explanation:
     relation_labels: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def lines(self) -> dict[str, list[tuple[float, str]]]:
-        """Weights and texts of every kind: path, fact, attended."""
+        """Pairs (weight, text) by kind: "path", "fact" and "attended"."""
         facts = map(self._arrow, self.facts["head"], self.facts["relation"], self.facts["tail"])
         entities = zip(self.attended["entity"], self.attended["layer"], strict=True)
         texts = {

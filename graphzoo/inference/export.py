@@ -67,17 +67,23 @@ def export_run(
 
     Args:
         run: A run directory or a checkpoint in one. Of a run directory, the best checkpoint is taken.
-        folder: Must not exist yet, or be empty.
+        folder: A folder that does not exist yet or is empty.
         to: "safetensors": for `graphzoo.load` and `Encoder.from_pretrained`. "torch.export": a program for
             `torch.export.load`, with its inputs described in `inputs.json`. "onnx": the same for onnxruntime.
-        licence: Of the weights, for the model card.
-        reverse_weight: For knowledge graphs, instead of the run's; 0: forward queries only, as a program.
-        weights: Instead of the checkpoint's, as its task's `state_dict` has them; others come without scores.
-        trust: Import classes that the checkpoint names even if they are neither registered nor imported.
+        licence: Licence of the weights, for the model card.
+        reverse_weight: Weight of reverse queries in knowledge graphs; None for the run's. With 0 the model
+            answers only forward queries, like an exported program.
+        weights: `state_dict` of the task to export instead of the checkpoint's. If it differs, the model card
+            has no test scores.
+        trust: Whether to import classes that the checkpoint names even if they are neither registered nor
+            imported.
+
+    Returns:
+        The folder.
 
     Raises:
-        UsageError: if the checkpoint cannot be used, its weights do not fit its settings, something lies in
-            `folder`, or there is no reversed question to weigh.
+        UsageError: if the checkpoint cannot be used, its weights do not fit its settings, `folder` has
+            content, or `reverse_weight` is given for a model that is not of a knowledge graph.
     """
     # here, not above: help and mistakes are answered before anything heavy is imported
     from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
@@ -131,8 +137,8 @@ def _as_in(kept: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[st
     others += [name for name in kept.keys() & named.keys() if kept[name].shape != named[name].shape]
     if others:
         raise UsageError(
-            f"the model has other weights than its file: {others[0]}\n"
-            "Keep them with torch.save(model.task.state_dict(), ...), or load the run again"
+            f"the model's weights have other names or shapes than those of its file: {others[0]}\n"
+            "Save them with torch.save(model.task.state_dict(), ...), or load the run again"
         )
     return {name: weight.detach().to("cpu", kept[name].dtype) for name, weight in named.items()}
 
@@ -266,7 +272,7 @@ def _copy_graph(source: Path, target: Path) -> Path | None:
         raise_if_not_the_file(error, source / "meta.json")
         if isinstance(error, OSError) and error.filename not in (None, str(source / "meta.json")):
             what = f"{error.filename} cannot be exported: {error.strerror}"
-            raise UsageError(f"{what}\nA run holds the files that it wrote itself, and no links") from error
+            raise UsageError(f"{what}\nA run must hold files that it wrote itself, not links") from error
         raise UsageError(f"{source / 'meta.json'} is damaged ({error})\nTrain the run again") from error
     return target
 
@@ -381,7 +387,11 @@ def _results_of_card(results: Mapping[str, Any]) -> str:
     metrics = results.get("metrics") or {}
     if not metrics:
         untested = "This checkpoint was not tested."
-        return "No metric is defined on its test split, say for want of a class." if results else untested
+        return (
+            "No metric is defined on its test split, for example if a class is missing."
+            if results
+            else untested
+        )
     epoch = results.get("checkpoint_epoch")
     selected = _SELECTED.get(results.get("selection") or "", "how the checkpoint was chosen is not known")
     second = (results.get("split") or {}).get("validate_on") == "inference"

@@ -28,16 +28,16 @@ from graphzoo.tasks import LinkPrediction
 class LinkModel(TrainedModel):
     """A trained `LinkPrediction` task together with a graph; `graphzoo.load` makes one.
 
-    Messages pass along the links that `graphzoo test` lets them pass along: the training links (on
-    ogbl-collab the validation links too). Scores are those of the evaluation, with the run's settings of the
-    sampler, its relabelings and directions. A known link is one of any split.
+    Messages pass along the same links as in `graphzoo test`: the training links, and on ogbl-collab the
+    validation links, too. Scores are computed as in evaluation, with the run's settings of the sampler, its
+    relabelings and directions. Links of all splits count as known.
 
     Args:
         task: The task with its weights.
         graph: Links, names and raw features.
-        transform: What is done to raw features before the encoder sees them; None: it sees none. Encoders of
-            queries never do.
-        settings: How the run made batches of its pairs, see `LinkDataModule.describe_settings`.
+        transform: Treatment of the raw features for the encoder; None if it uses none. Query encoders never
+            use any.
+        settings: Settings of the run that turn pairs into batches, see `LinkDataModule.describe_settings`.
 
     Raises:
         UsageError: (a ValueError) if the graph has other features than the model was trained with.
@@ -143,7 +143,7 @@ class LinkModel(TrainedModel):
         if (node is None) == (nodes is None):
             raise UsageError(
                 "predict takes one node or several nodes=[...]\n"
-                "All pairs of N nodes are N * N; for every node in turn give nodes=range(N) or all names"
+                "For the partners of all nodes give nodes=range(N), or all names"
             )
         check_whole(at_least=1, k=k, batch_size=batch_size)
         check_known("known", known)

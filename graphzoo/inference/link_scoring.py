@@ -1,4 +1,4 @@
-"""Numbers of nodes in, logits out, as the run's own pairs were scored; the best partners of nodes."""
+"""Scores pairs of node numbers as in the run's evaluation, and finds the best partners of nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STATES = 2**22
 
 
 class _GivenGraph(LinkDataModule):
-    """A run's way of making batches, on a graph that is at hand."""
+    """A DataModule with a run's settings for batches, on a graph in memory."""
 
     def __init__(self, graph: LinkGraph, x: Tensor | None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -60,14 +60,14 @@ class LinkPlace:
         assert task.spec is not None
         if task.batching == "whole":
             raise UsageError(
-                f"{type(task.encoder).__name__} has learnt nothing; graphzoo.heuristics gives its scores of "
-                "any pairs"
+                f"{type(task.encoder).__name__} is a heuristic without weights: score pairs with "
+                "graphzoo.heuristics"
             )
         x = None
         if transform is not None and task.batching != "sources":  # encoders of queries read no features
             if graph.x is None:
                 raise UsageError(
-                    f"{graph.name}: its nodes have no features, and the model was trained with "
+                    f"{graph.name}: its nodes have no features, but the model was trained with "
                     f"{transform.in_channels}: give a graph with the same features"
                 )
             x = transform(graph.x, graph.feature_names)
@@ -85,7 +85,7 @@ class LinkPlace:
         self._data.batching = task.batching
         self._encoded: OfWeights[Tensor] = OfWeights()
         units = "nodes" if task.batching == "sources" else "pairs"
-        self._halves = Halves("scoring", units, "Take another --device, or a model with less channels")
+        self._halves = Halves("scoring", units, "Take another --device, or a model with fewer channels")
 
     def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
         """Features as the encoder sees them, [N, F], and the edges along which messages pass, [2, E]."""
@@ -93,8 +93,8 @@ class LinkPlace:
 
     @property
     def pairs_at_once(self) -> int:
-        """Pairs that a call of `score` had better come with."""
-        # A query answers for all nodes at once, so that its pairs should not be torn apart.
+        """The best number of pairs for a call of `score`."""
+        # One query answers all pairs of a source, so these should stay together.
         return max(_PAIRS, self.graph.num_nodes) if self._task.batching == "sources" else _PAIRS
 
     @cached_property
@@ -117,8 +117,8 @@ class LinkPlace:
         Args:
             pairs: Numbers of nodes.
             batch_size: Pairs (queries of a `QueryEncoder`) that are scored at once; None chooses by memory.
-            brings: Of a model of neighbourhoods: also pairs of nodes that are far from each other have a
-                logit, each at the cost of a query. Else they have their place in an order, as in the test.
+            brings: Whether a model with neighbourhoods also computes logits for pairs of distant nodes, each
+                at the cost of a query. If not, their scores only order them, as in the test.
 
         Returns:
             [M], float32; NaN and infinity are a `UsageError`.

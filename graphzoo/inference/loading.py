@@ -30,8 +30,8 @@ def load(
     """Load a trained model.
 
     Args:
-        path: A run directory, a checkpoint file, or the name of weights that graphzoo brings along
-            (`knowformer-any`). What lies outside a run directory needs `data`.
+        path: A run directory, a checkpoint file, or the name of weights that ship with graphzoo
+            (`knowformer-any`). Without a run directory, `data` must be given.
         data: Another graph than the run's: a graph, files or the name of a data set. For knowledge-graph
             completion a KnowledgeGraph, a DataFrame or list of triples, a folder or files of them; its
             relations must be among those of the training graph (not for `knowformer-any`), its entities may
@@ -40,11 +40,12 @@ def load(
             as for `--data links`; its features, if the model uses any, must be those of the training graph.
             All links of a single file or `Data` pass messages.
         device: "cpu", "cuda", "cuda:1", ... or "auto" for the GPU if there is one.
-        trust: Import classes that the checkpoint names even if they are neither registered nor imported.
+        trust: Whether to import classes that the checkpoint names even if they are neither registered nor
+            imported.
 
     Returns:
-        A model, ready to predict. Without `data`, it answers on the graph the run was tested on. `metrics`
-        are the run's test figures, `report()` writes its page, `save()` exports it; a notebook shows it.
+        A model, ready to predict. Without `data`, it answers on the graph that the run was tested on.
+        `metrics` has the run's test scores, `report()` writes the HTML report, `save()` exports the model.
 
     Raises:
         UsageError: (a ValueError) if the checkpoint is missing, damaged or unsafe, the weights do not fit

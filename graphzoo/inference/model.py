@@ -230,26 +230,26 @@ class KGModel(TrainedModel):
         max_length: int = 3,
         graph: GraphSource | None = None,
     ) -> Explanation:
-        """Which facts, chains of facts and attended entities carried the score of a fact.
+        """Explain the score of a fact by the facts, paths and attended entities that contribute to it.
 
-        The weight of a fact is the derivative of the score in the weight of its messages, in all layers. The
-        fact itself and its inverse are hidden if the graph holds them.
+        The weight of a fact is the derivative of the score with respect to the weight of its messages in all
+        layers. The fact itself and its inverse are hidden if the graph contains them.
 
         Args:
             head: Name (or unique label) of the head.
             relation: Name of the relation.
             tail: Name (or unique label) of the tail.
-            direction: Whose score is explained: "tail" as an answer to (head, relation, ?), or "head" as
-                one to (?, relation, tail).
-            k: Most paths, facts, and attended entities of each layer.
-            max_length: Most facts of a path.
+            direction: Which score is explained: that of "tail" as an answer to (head, relation, ?), or that
+                of "head" as an answer to (?, relation, tail).
+            k: Largest number of paths, of facts, and of attended entities in each layer.
+            max_length: Largest number of facts in a path.
             graph: Another graph, see `graphzoo.load`.
 
         Returns:
             See `Explanation`; `print` shows it, `to_table` makes one table of it.
 
         Raises:
-            UsageError: (a ValueError) for unknown names, sizes below 1, and encoders that cannot tell.
+            UsageError: (a ValueError) for unknown names, sizes below 1, and encoders without explanations.
 
         >>> print(model.explain("steroid", "interacts_with", "enzyme", k=3))  # doctest: +SKIP
         """

@@ -1,4 +1,4 @@
-"""Several runs become a row."""
+"""Averages several runs into a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from graphzoo.system.memory import raise_if_not_the_file
 
 
 def read_runs(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
-    """The results of all runs of a row; refused if one is missing or made in another way."""
+    """Read the results of all runs of a row.
+
+    Raises:
+        UsageError: if one is missing or damaged, or differs in settings, data or version.
+    """
     results: list[dict[str, Any]] = []
     for run in runs:
         path = directory / run.folder / "results.json"
@@ -35,7 +39,7 @@ def read_runs(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
             ) from error
         if resumed := result.get("resumed"):
             raise UsageError(
-                f"{run} was resumed {resumed}, and does not repeat those of the row\n"
+                f"{run} was resumed {resumed}, so it does not have the settings of the row\n"
                 f"Move {path.parent} away; the same command then runs it again"
             )
         if not result["metrics"]:
@@ -58,7 +62,8 @@ def read_runs(directory: Path, runs: list[Run]) -> list[dict[str, Any]]:
             if what == "data":
                 remedy = f"If the data have changed, move {directory} away, or give another folder: --out NEW"
             raise UsageError(
-                f"{run} has other {what} than the other runs ({value}, there {usual}): no mean\n{remedy}"
+                f"{run} has other {what} than the other runs ({value}, there {usual}): they have no common "
+                f"mean\n{remedy}"
             )
     return results
 
@@ -82,11 +87,17 @@ def write_row(
     published: Mapping[str, Published] | None = None,
     command: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Average the finished runs of a row, write `row.csv` and `row.json`, and return what the latter holds.
+    """Average the finished runs of a row, write `row.csv` and `row.json`, and return the latter's content.
 
-    The `recipe` is `<model>/<name>`, a file's name, or empty; `name` sets the row of an ablation apart;
-    `published` figures are by default the recipe's, and are left out under another protocol of links;
-    `command` makes the row again.
+    Args:
+        directory: Folder of the row.
+        runs: Its runs.
+        model: Name of the model.
+        data: Name of the data.
+        recipe: `<model>/<name>`, the name of a file, or "".
+        name: What sets a row of an ablation apart; "" for other rows.
+        published: Published scores; None takes those of the recipe, except under another protocol of links.
+        command: Words of the command that makes the row again.
     """
     results = read_runs(directory, runs)
     if published is None:

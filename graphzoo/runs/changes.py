@@ -1,4 +1,4 @@
-"""What a run was asked for beyond its presets, and the command that asks for it again."""
+"""The settings of a run that differ from its presets, and the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from graphzoo.runs.published import find_recipe
 from graphzoo.runs.record import TOLD, Record
 from graphzoo.runs.results_file import shaping_callbacks
 
-# Where and how a run is watched, which changes no figure.
+# Settings that change no score: where data lie, and how a run is watched.
 _NO_MATTER = {
     *(f"data.{name}" for name in ("root", "download", "num_workers")),
     *(f"trainer.enable_{name}" for name in ("progress_bar", "model_summary", "checkpointing")),
     *(f"trainer.{name}" for name in ("accelerator", "devices", "logger", "callbacks", "profiler")),
     *(f"trainer.{name}" for name in ("log_every_n_steps", "default_root_dir")),
 }
-# Beside the recipe's own differences a table names so many settings, and values up to so many letters.
+# A table names at most so many changed settings, and values of at most so many letters.
 _MOST_NAMED, _MOST_LETTERS = 3, 20
 # Changed settings that leave the protocol as it is: which split of the row a run has, where the data lie, how
 # many samples are evaluated at once, and on how many an epoch is chosen.
@@ -39,9 +39,9 @@ _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 
 
 def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
-    """Setting -> (this run's value, the usual one), where the two differ; empty without config.yaml.
+    """Settings that differ from the usual, name -> (value, usual value); empty without config.yaml.
 
-    The usual values are those of the run's presets, where they are silent the classes' own.
+    The usual value is that of the run's presets, or else the default of the class.
     """
     changes = {
         name: value
@@ -61,16 +61,16 @@ def changed_settings(record: Record) -> dict[str, tuple[Any, Any]]:
 
 
 def what_differs(record: Record, *, ablation: bool = False) -> str:
-    """How a run's protocol differs from that of the figure published for its recipe, in a few words.
+    """How a run's protocol differs from that of the published score of its recipe, in a few words.
 
-    That is what the recipe says and the settings that are not the recipe's: limits, the length of training,
-    and anything of model or data; of an `ablation` the published figure is one for changes of the model.
-    Empty where nothing differs, and for a run of no recipe.
+    These are the differences that the recipe states, and settings that differ from the recipe: limits, the
+    length of training, and any of model or data. In an `ablation`, settings of the model are not named, since
+    the published score is for these changes. Empty if nothing differs, and for a run without a recipe.
     """
     recipe = _recipe(record)
     if recipe is None:
         return ""
-    # told when the run was evaluated, and true as long as the recipe is what it was then
+    # recorded when the run was evaluated, and valid as long as the recipe has not changed
     known = None if ablation else record.result.get("changed")
     if not isinstance(known, str) or not _is_as_told(record):
         known = changed_protocol(record, ablation=ablation)
@@ -78,7 +78,7 @@ def what_differs(record: Record, *, ablation: bool = False) -> str:
 
 
 def _is_as_told(record: Record) -> bool:
-    """Whether the presets are those of the evaluation; taken for granted where one is unreadable."""
+    """Whether the presets are still those of the evaluation; true if one cannot be read."""
     try:
         return bool(record.result.get("presets_digest") == presets_digest(record))
     except (OSError, UsageError):
@@ -143,10 +143,11 @@ def repeat_command(record: Record) -> str:
 
 
 def repeat_runs(records: Sequence[Record]) -> str:
-    """A command line that makes several runs of one setting again, with their mean.
+    """A command line that repeats several runs of one setting, and averages them.
 
-    They differ in seed and split alone. Of some that are not every seed on every split, and of tests of given
-    checkpoints, the command repeats the first. In words, where one was resumed with other settings.
+    The runs differ only in seed and split. If they are not every seed on every split, or are tests of given
+    checkpoints, the command repeats only the first one. If one was resumed with other settings, a text says
+    that no command repeats it.
     """
     first = records[0]
     trained = first.result.get("command", "fit") == "fit"
@@ -179,7 +180,7 @@ def _recipe_words(record: Record) -> list[str]:
     if recipe is not None and recipe.name != own:
         return ["--recipe", recipe.name.removeprefix(f"{record.model}/")]
     if recipe is None and any(preset.name == own for preset in list_presets("recipe", record.model)):
-        return ["--recipe", "none"]  # what a recipe in a file of the user's said is among the changes
+        return ["--recipe", "none"]  # the settings of a user's recipe file are among the changes
     return []
 
 
@@ -187,7 +188,7 @@ def _of_presets(record: Record) -> dict[str, Any]:
     """What a run's data, model and recipe presets set."""
     presets = [_recipe(record)]
     for kind, name in (("model", record.model), ("data", record.data)):
-        with contextlib.suppress(UsageError):  # a class path, or a name that only the user's machine knows
+        with contextlib.suppress(UsageError):  # a class path, or a preset of another machine
             presets.insert(0, find_preset(kind, name))
     settings: dict[str, Any] = {}
     for preset in filter(None, presets):
@@ -228,7 +229,7 @@ def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
     usual["trainer.use_distributed_sampler"] = False
     for prefix, path in classes:
         try:
-            # a class that nobody registered is not imported for a picture
+            # an unregistered class is not imported for a report
             arguments = defaults_of(load_class(path, "config.yaml"))
         except UsageError:
             continue
@@ -237,14 +238,14 @@ def _defaults_of(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
 
 
 def _plain_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The callbacks that shape a training, without the arguments that their classes have anyway."""
+    """The callbacks on which scores depend, without arguments that have their default values."""
     plain = []
     for entry in shaping_callbacks(config):
         path = entry["class_path"]
         try:
             usual = defaults_of(load_class(path, "config.yaml"))
         except UsageError:
-            usual = {}  # a class that nobody registered is not imported for a picture
+            usual = {}  # an unregistered class is not imported for a report
         given = entry["init_args"].items()
         arguments = {name: value for name, value in given if usual.get(name) != value}
         plain.append({"class_path": path, **({"init_args": arguments} if arguments else {})})

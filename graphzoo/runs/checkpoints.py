@@ -1,6 +1,6 @@
-"""Finding checkpoints and run directories by what a user types, and reading them without trusting them.
+"""Finds checkpoints and run directories that a user names, and checks files without unpickling them.
 
-Importing this needs the standard library only.
+This module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -34,11 +34,16 @@ def find_runs(pattern: str = "*") -> list[Path]:
 def locate(
     command: str, value: str, *, run_dir: Path | None = None, pattern: str = "*"
 ) -> tuple[Path, Path | None]:
-    """The checkpoint file that `--ckpt_path` means (`RUN` of export), and the run it belongs to.
+    """The checkpoint file that a user names, and the run it belongs to, or None.
 
-    The value is a run directory, of which fit takes the last checkpoint and the other commands the best; or
-    `best`, `last`, a file, an exported folder, or a name of `WEIGHTS`. `best` and `last` speak of `run_dir`,
-    without it of the newest run that matches the pattern `<model>-<data>`, with `*` for what is unknown.
+    Args:
+        command: The command; fit takes the last checkpoint of a run, others take the best.
+        value: A run directory, `best`, `last`, a file, an exported folder, or a name of `WEIGHTS`.
+        run_dir: The run that `best` and `last` refer to. None for the newest run that matches `pattern`.
+        pattern: `<model>-<data>`, with `*` for unknown names.
+
+    Raises:
+        UsageError: if there is no such checkpoint.
     """
     shown = value if command == "export" else f"--ckpt_path {value}"
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
@@ -65,7 +70,7 @@ def locate(
     if (run / "config.yaml").is_file():
         header = read_header(run / "config.yaml")
         if header.get("model", "").startswith("heuristic."):
-            raise UsageError(f"{text}\nA heuristic keeps none; graphzoo.heuristics scores pairs in Python")
+            raise UsageError(f"{text}\nA heuristic has none; graphzoo.heuristics scores pairs in Python")
         # killed in its first epoch
         untested = " --no-test" if header.get("test") == "no" else ""
         again = f"graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
@@ -80,9 +85,9 @@ def _exported(path: Path) -> Path | None:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a checkpoint file can be opened as the archive that it should be. Reads no pickles.
+    """Whether a checkpoint file is a complete archive as torch writes it. Reads no pickles.
 
-    torch packs nothing, so what is packed is not one of its files, and unpacked it might fill the memory.
+    torch compresses nothing. A compressed file is not its own, and might fill the memory when unpacked.
     """
     try:
         with open_regular(path) as file:
@@ -92,7 +97,7 @@ def is_whole(path: Path) -> bool:
 
 
 def is_whole_archive(file: BinaryIO, path: Path) -> bool:
-    """The same of a file that is open; memory or a device that fails is told as that."""
+    """The same for an open file; errors of memory or of the device are raised as such."""
     try:
         with zipfile.ZipFile(file) as archive:
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
@@ -122,7 +127,7 @@ def run_of(path: Path) -> Path | None:
 
 
 def _above(folder: Path) -> Path:
-    """The folder above, as the user typed the path; also of `.`, where one stands in it."""
+    """The parent folder in the form that the user typed; that of `.` is `./..`."""
     return folder / ".." if folder.name in ("", "..") else folder.parent
 
 

@@ -1,4 +1,4 @@
-"""Rows and finished runs below folders, averaged, in order."""
+"""Collects rows and finished runs below folders, averages single runs, and sorts them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHO = ("data", "model", "recipe", "name")
 
 
 class _Entry(NamedTuple):
-    """A row, the settings of its runs as far as they are there, and where it lies."""
+    """A row, the settings of its runs if they are known, and its folder."""
 
     row: dict[str, Any]
     config: dict[str, Any]
@@ -37,8 +37,13 @@ def collect(
 ) -> list[dict[str, Any]]:
     """Rows in files and below folders, and means of single runs over seeds and splits; sorted by data.
 
-    With `commands`, single runs get the command that makes them again, as rows have it. `damaged` gets what
-    is wrong with each file below a folder that is left out for it; without it the first is refused.
+    Args:
+        paths: Files and folders.
+        commands: Whether single runs get the command that repeats them, as rows have it.
+        damaged: Collects an error for each damaged file, which is left out. None raises the first error.
+
+    Raises:
+        UsageError: if a path does not exist, or for a damaged file without `damaged`.
     """
     files: dict[Path, dict[str, Any]] = {}
     records: dict[Path, Record] = {}
@@ -63,7 +68,7 @@ def collect(
             raise UsageError(f"{path}: no such file or folder\nGive a folder of runs or a row.json")
     entries: list[_Entry] = []
     for file, row in files.items():
-        config: dict[str, Any] = {}  # of a row whose settings are damaged the figures are shown all the same
+        config: dict[str, Any] = {}  # a row with damaged settings is shown without them
         with left_out(damaged):
             config = _config_of_row(file)
         row["data"] = row.get("data_name") or row["data"]
@@ -74,13 +79,13 @@ def collect(
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """By data, model and recipe; the authors' settings before ours."""
+    """Sort key: data, model and recipe, with the authors' settings before ours."""
     data, model, recipe, name = (_in_order(row.get(key)) for key in WHO)
     return data, model, not str(row.get("recipe") or "").endswith(AS_PUBLISHED), recipe, name
 
 
 def _in_order(name: Any) -> list[tuple[float, str]]:
-    """What names are sorted by: numbers inside by their size, so that `K = 5` comes before `K = 10`."""
+    """Sort key of a name: numbers in it count by their value, so that `K = 5` comes before `K = 10`."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", str(name or ""))
     return [(float(part), "") if i % 2 else (0.0, part) for i, part in enumerate(parts)]
 
@@ -101,7 +106,7 @@ def _finished(path: Path, rows: Container[Path]) -> Record | None:
         trained = result.get("command") == "fit" or checkpoint or not result["num_parameters"]
     except KeyError as error:
         raise UsageError(f"{path} is damaged ({error})\nMove it away, or run it again") from error
-    return record if record.tested and trained else None  # weights as they were drawn are no result
+    return record if record.tested and trained else None  # scores of untrained weights are no result
 
 
 def _config_of_row(path: Path) -> dict[str, Any]:
@@ -113,7 +118,7 @@ def _config_of_row(path: Path) -> dict[str, Any]:
 
 
 def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
-    """Single runs as rows: those that differ in seed and split alone together."""
+    """Single runs as rows; runs that differ only in seed and split form one row."""
     from graphzoo.runs.record import group_records
 
     entries = []
@@ -152,7 +157,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
 
 
 def _tell_apart(entries: Sequence[_Entry]) -> None:
-    """Add to the names of rows that would look the same what differs among their settings."""
+    """Add the differing settings to the names of rows that would look the same."""
     from graphzoo.runs.record import tell_apart
 
     alike: dict[tuple[Any, ...], list[_Entry]] = {}

@@ -31,7 +31,7 @@ class Curves:
     num_epochs: int = 0  # that were begun
 
     def of(self, name: str) -> Points:
-        """The points of a metric; of many epochs the last value of `val/` in each, the mean of others."""
+        """The points of a metric; with many epochs one for each, the last of `val/` or the mean of others."""
         points = self.values.get(name, [])
         if self.num_epochs < _FEW_EPOCHS:
             return points
@@ -62,7 +62,7 @@ def read_rows(path: Path) -> list[Row]:
     reader = csv.DictReader(text.splitlines())
     if reader.fieldnames is not None and "step" not in reader.fieldnames:
         raise UsageError(
-            f"{path} has no column `step`: it is not a file of graphzoo's\nMove it away, or give another run"
+            f"{path} has no column `step`: graphzoo did not write it\nMove it away, or give another run"
         )
     rows: list[Row] = []
     for row in reader:
@@ -73,7 +73,7 @@ def read_rows(path: Path) -> list[Row]:
             rows.append((int(row["step"] or 0), epoch, values))
         except (ValueError, TypeError, OverflowError) as error:
             raise UsageError(
-                f"{path}, line {reader.line_num}: {error}\nMend or remove that line; the run itself is whole"
+                f"{path}, line {reader.line_num}: {error}\nCorrect or remove it; the run itself is fine"
             ) from error
     return rows
 

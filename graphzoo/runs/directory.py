@@ -1,4 +1,4 @@
-"""Where a run is written: `runs/<model>-<data>/<time>-<id>/`, never over an earlier one."""
+"""Chooses where a run is written: `runs/<model>-<data>/<time>-<id>/`, never over an earlier run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
-# What lies there before a run does: of loggers, which begin to write before it, and of one that was killed.
 GIVEN_DATA = "data.npz"
-"""Data of `graphzoo.fit` that were in memory: a file beside the run, from which it can be repeated."""
+"""Copy of data in memory that were given to `graphzoo.fit`, so that the run can be repeated."""
 _ENDINGS = (".gz", ".csv", ".npz", ".pt", ".pth", ".tsv", ".txt")  # of files with data
+# Files that may exist before a run begins: loggers write earlier, and a killed run leaves its lock.
 _EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK, GIVEN_DATA)
 
 
@@ -30,8 +30,8 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
         return Path(os.environ[_VARIABLE])
     if wanted is None and several_processes():
         raise UsageError(
-            "several processes were started from outside (torchrun, srun), and each would choose a run "
-            "directory of its own\nAdd --run_dir DIR: one new folder for all of them"
+            "several processes were started by torchrun or srun, and each would choose its own run "
+            "directory\nAdd --run_dir DIR: one new folder for all of them"
         )
     if wanted is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -66,9 +66,9 @@ def missing_folders(run: Path) -> list[Path]:
 
 
 def name_of_data(preset: str, path: object) -> str:
-    """How data are called: own ones as their folder or file, an inductive pair as both folders.
+    """The name of data: that of their preset; for own data that of their folder or file, or of both folders.
 
-    Several files lie in a folder. Paths alone say it, so that a run has the same name where its data are not.
+    Several files are named after their folder. Only paths are used, so that the data need not exist here.
 
     >>> name_of_data("umls", None), name_of_data("kg", "mine/v1.2"), name_of_data("kg", ["mine/a.tsv", "b"])
     ('umls', 'v1.2', 'mine')

@@ -1,10 +1,10 @@
-"""One writer for each run directory: a second one is told who writes there, and how to resume.
+"""Allows one writer for each run directory; a second one gets an error that names the first.
 
-The lock is the kernel's (`flock`) on `RUN/run.lock`, so it ends with its process whatever ends that. The file
-says who holds it. Between machines it holds where the file system passes locks on: NFS with its lock
-service, CephFS, GPFS, and Lustre mounted with `flock`. Where it does not (FUSE, shares mounted with local
-locks alone), the file itself is the lock between machines, and stays behind when a machine dies. Without any
-locks the run is that of the process that made the file; what a dead one left is removed by one at a time.
+The lock is the kernel's (`flock`) on `RUN/run.lock`, so it always ends with its process. The file says who
+holds it. Locks work between machines if the file system supports that: NFS with its lock service, CephFS,
+GPFS, and Lustre mounted with `flock`. On others (FUSE, shares mounted with local locks) the file itself is
+the lock between machines, and it remains when a machine dies. Without any locks, the process that has created
+the file owns the run; the file of a dead process is removed by one process at a time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOCAL_ONLY = ("fuse", "9p", "virtiofs", "afs", "beegfs")
 
 
 class RunLock:
-    """The lock of one run directory, which is made when the lock is taken; messages name its `option`."""
+    """The lock of one run directory. `take` creates the directory; errors name the `option` that set it."""
 
     def __init__(self, run: Path, option: str = "--run_dir") -> None:
         self.path = run.absolute() / LOCK
@@ -59,7 +59,7 @@ class RunLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock; nothing happens when it is held already."""
+        """Take the lock; do nothing if this object holds it already."""
         if self._descriptor is not None:
             return
         for _ in range(10):
@@ -67,7 +67,7 @@ class RunLock:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 descriptor, is_new = self._open()
             except FileNotFoundError:
-                continue  # the one before took its file along just now
+                continue  # the previous holder has just removed its file
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                     raise
@@ -78,7 +78,7 @@ class RunLock:
                 raise UsageError(f"{message}\n{remedy}") from error
             try:
                 if not self._lock(descriptor, is_new=is_new) or not self._is_there(descriptor):
-                    continue  # the one before took its file along; what was locked is not a lock
+                    continue  # the previous holder has removed the file that was locked here
                 self._write_record(descriptor)
                 self._descriptor, descriptor = descriptor, -1
                 _held.add(self)
@@ -86,10 +86,10 @@ class RunLock:
             finally:
                 if descriptor >= 0:
                     os.close(descriptor)
-        raise UsageError(f"{self.path} comes and goes: several processes begin to write {self._shown}")
+        raise UsageError(f"{self.path} appears and disappears: several processes are starting to write it")
 
     def _write_record(self, descriptor: int) -> None:
-        """Say who holds it; where that cannot be written, the file goes again."""
+        """Write who holds the lock; if that fails, remove the file."""
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(_own_record()).encode(), 0)
@@ -104,12 +104,12 @@ class RunLock:
         try:
             self.take()
         except UsageError as error:
-            return not isinstance(error.__cause__, OSError)  # what nobody here can write
+            return not isinstance(error.__cause__, OSError)  # a folder that cannot be written has no writer
         self.release()
         return False
 
     def release(self) -> None:
-        """Give it back; nothing happens when it is not held."""
+        """Release the lock; do nothing if it is not held."""
         if self._descriptor is None:
             return
         with contextlib.suppress(OSError):  # the directory may be gone
@@ -132,7 +132,7 @@ class RunLock:
         return os.open(self.path, flags), False
 
     def _lock(self, descriptor: int, *, is_new: bool) -> bool:
-        """Whether the file is now locked by this process; if not, it has to be opened anew."""
+        """Whether this process now holds the lock; if not, the file has to be opened again."""
         before = None if is_new else _record(descriptor)
         try:
             if fcntl is None:
@@ -145,20 +145,20 @@ class RunLock:
                 raise
             if not is_new:
                 self._remove_dead(descriptor)
-            return is_new  # made by this process alone: nobody else may take it
+            return is_new  # without locks, the process that created the file owns it
         elsewhere = before is not None and before.get("boot") not in (None, _boot())
         if before is not None and elsewhere and not _passes_locks_on(self.path.parent):
             raise UsageError(self._in_use(before))
         return True
 
     def _remove_dead(self, descriptor: int) -> None:
-        """Without locks: make room for a file of one's own where the process that made this one is dead."""
+        """Without locks: remove the file if the process that created it is dead."""
         until = time.monotonic() + _SECONDS_TO_WRITE
         while (record := _record(descriptor)) is None and time.monotonic() < until:
-            time.sleep(0.05)  # made, and its maker is about to say who it is
+            time.sleep(0.05)  # its creator has not yet written who it is
         if record is None or _may_live(record):
             raise UsageError(self._in_use(record or {}))
-        # Another may have looked as well, removed it, and made its own by now: that one has to stay.
+        # Another process may have removed it and created its own file meanwhile: that one has to stay.
         guard, age = self.path.with_name(f"{LOCK}.removing"), 0.0
         try:
             os.close(os.open(guard, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -188,8 +188,8 @@ class RunLock:
         began = shorten(str(record.get("command", "")), lines=1, width=120)
         return (
             f"{self._shown} is being written by process {number} on {host}, since {since}: {began}\n"
-            f"A run has one writer. Let that one end, or begin another with {self._option} DIR\n"
-            f"If it is dead, and its machine with it: rm {shlex.quote(str(self.path))}"
+            f"Only one process may write a run. Wait for it, or write elsewhere with {self._option} DIR\n"
+            f"If it died together with its machine: rm {shlex.quote(str(self.path))}"
         )
 
 
@@ -197,7 +197,7 @@ _held: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    """A worker that outlives its run would hold the lock for it."""
+    """Close the locks in a forked worker, which could outlive its run and would keep them."""
     for lock in list(_held):
         lock._forget()
 
@@ -218,26 +218,26 @@ def _own_record() -> dict[str, Any]:
 
 
 def _record(descriptor: int) -> dict[str, Any] | None:
-    """What the file says; None for one that is empty."""
+    """The content of a lock file; None if it is empty."""
     try:
         data = os.pread(descriptor, _MOST_BYTES, 0)
         record = json.loads(data) if data else None
     except (ValueError, RecursionError):
-        record = ""  # cut off: who wrote it died, or is just writing
+        record = ""  # incomplete: its writer has died, or is still writing
     if record is None:
         return None
     return {key: str(value)[:1000] for key, value in record.items()} if isinstance(record, dict) else {}
 
 
 def _may_live(record: dict[str, Any]) -> bool:
-    """Whether the process of a record may be there still; only those of this machine can be looked for."""
+    """Whether the process of a record may still run; on other machines this is always assumed."""
     if record.get("boot") != _boot() or not record.get("process", "").isdecimal():
         return True
     return bool(_started(int(record["process"])) == record.get("started", ""))
 
 
 def _boot() -> str:
-    """What tells this start of this machine from all others; its name, where the system has no such thing."""
+    """An id of this start of this machine; the machine's name if the system has none."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -245,7 +245,7 @@ def _boot() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process began, in ticks since the machine did: numbers of processes come again."""
+    """Start time of a process, in ticks since the machine started: process numbers are reused."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
         return text.rpartition(")")[2].split()[19]
@@ -258,7 +258,7 @@ def _passes_locks_on(folder: Path) -> bool:
     try:
         lines = os.fsdecode(_MOUNTS.read_bytes()).split("\n")
     except OSError:
-        return True  # another system: most folders are on its own disk
+        return True  # not Linux: most folders are on a local disk
     where = os.path.realpath(folder)
     best, kind, options = "", "", set[str]()
     for line in lines:

@@ -1,4 +1,4 @@
-"""Rows of results tables: several runs of one setting, their mean, and the published figure beside it."""
+"""Means of several runs, the published scores, and how they compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphzoo.catalog.tasks import is_error
 
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
 PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
-"""In words what stands before a metric of the protocol that is not the run's own: test/whole_graph/mrr."""
+"""Protocols in words, by the prefix of metrics that are not of the run's own one: test/whole_graph/mrr."""
 # How links are split and which negatives they have: figures under two of these are not compared.
 _LINKS = ("original", "ogb", "heart", "heart-ours", "ours", "vgae", "nbfnet")
 _USUAL = (None, "original", "ogb")  # what recipes of links with a published figure mean, if they name none
@@ -26,7 +26,7 @@ VERDICTS = (
 )
 """The rule of `compare` for readers of a table."""
 
-_LONGEST_NAME = 255  # as that of a file, from which own data have theirs
+_LONGEST_NAME = 255  # like that of a file, after which own data are named
 _LARGEST = 1e100
 _ROUNDING = 1e-9  # of a sum of decimal figures
 
@@ -156,7 +156,7 @@ def compare(
     """
     if paper is None or math.isnan(mean):
         return ""
-    # papers give three or four digits, zeros at the end are lost: what differs behind them is no difference
+    # Papers give three or four digits, without trailing zeros: differences beyond these digits do not count.
     rounded = round(mean, max(3, len(repr(paper).partition(".")[2])))
     margin = _ROUNDING
     if paper_std is not None:
@@ -175,14 +175,19 @@ def compare(
 
 
 def check_figures(figures: Iterable[Any]) -> None:
-    """Refuse (ValueError, TypeError) figures that have no mean and deviation; NaN is a missing one."""
+    """Check that scores are numbers; NaN stands for a missing one.
+
+    Raises:
+        ValueError: for a number that is too large.
+        TypeError: for anything that is not a number.
+    """
     for figure in figures:
         if not (math.isnan(value := float(figure)) or abs(value) <= _LARGEST):
             raise ValueError(f"{value} is not a figure of a test")
 
 
 def check_names(content: Mapping[str, Any]) -> None:
-    """Refuse (ValueError) names, notes, seeds and counts of a run or a row that no table could show."""
+    """Raise a `ValueError` for names, notes, seeds or counts that a table cannot show."""
     for key in ("model", "data", "data_name", "recipe", "name"):
         if not isinstance(named := content.get(key), str | None) or len(named or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")

@@ -1,4 +1,4 @@
-"""Run directories as they are read for a report, and which of them are runs of one setting."""
+"""Reads run directories for reports, and groups the runs of one setting."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MOST_RUNS = 200
 _FILES = ("results.json", "metrics.csv", "config.yaml", "row.json")
 # Settings that a label names, of those by which runs differ.
 _FEW_SETTINGS = 2
-# Settings by which runs are told apart; the rest of the Trainer's changes no figure.
+# Settings by which runs are told apart; other settings of the Trainer change no score.
 TOLD = (
     "model.",
     "data.",
     *(f"trainer.{name}" for name in ("max_", "precision", "gradient_clip", "accumulate", "limit_")),
     *(f"trainer.{name}" for name in ("min_", "val_check_interval", "check_val_every_n_epoch")),
 )
-# Of the Trainer, beside what `config_hash` covers: how weights are moved, and which epochs may be chosen.
+# Further settings of the Trainer, not in `config_hash`: how weights change, and which epochs may be chosen.
 _MORE_TOLD = (
     *("min_epochs", "min_steps", "gradient_clip_algorithm"),
     *("val_check_interval", "check_val_every_n_epoch"),
@@ -51,7 +51,7 @@ _MORE_TOLD = (
 
 @dataclass(frozen=True)
 class Record:
-    """One run: what its directory says, without loading a model."""
+    """One run, as read from its directory without loading a model."""
 
     path: Path  # the run directory, as the user wrote it
     result: dict[str, Any] = field(repr=False)  # content of results.json; empty while the run is not finished
@@ -81,7 +81,7 @@ class Record:
 
     @property
     def resumed(self) -> str:
-        """That it was resumed with other settings, and when; empty for a run of one setting."""
+        """When and how it was resumed with other settings; empty if it was not."""
         return str(self.header.get("resumed", ""))
 
     @property
@@ -106,7 +106,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        """What tells it apart from other runs of its setting."""
+        """What distinguishes it from other runs of its setting: seed and split."""
         if self.seed is None:
             return self.path.name
         named = self.split is not None and self.path.name.startswith("split-")
@@ -128,13 +128,13 @@ class Record:
 
     @property
     def state(self) -> str:
-        """Empty for a tested run; "not finished" before its last epoch, where epochs end it; "not tested"."""
+        """Empty for a tested run; otherwise "not finished" (before its last epoch) or "not tested"."""
         if self.tested:
             return ""
         return "not tested" if self.result or self._may_have_trained() else "not finished"
 
     def _may_have_trained(self) -> bool:
-        """Whether all epochs are done, and validated if any was; or something else may have ended it."""
+        """Whether all epochs are done and validated, or something else may have ended the run."""
         trainer = self.config.get("trainer") or {}
         wanted = trainer.get("max_epochs")
         others = trainer.get("max_time") or (trainer.get("max_steps") or -1) > 0
@@ -160,12 +160,12 @@ class Record:
 
     @property
     def matmul_precision(self) -> str:
-        """How it multiplied float32, if that was asked for and is not usual."""
+        """The precision of float32 products, if the user has set it."""
         return str((self.result or self.header).get("matmul_precision") or "")
 
     @property
     def apart(self) -> str:
-        """In words what its settings do not say: other data it was trained on, a change on the way."""
+        """Differences that settings do not show, in words: other training data, a resume with changes."""
         trained = self.result.get("trained_on") or {}
         there, here = trained.get("fingerprint"), self.result.get("data_fingerprint")
         remarks = []
@@ -179,7 +179,7 @@ class Record:
 
     @property
     def hash(self) -> str:
-        """What runs with the same settings share, whatever their seed."""
+        """A hash that is the same for runs with the same settings, whatever their seed."""
         return config_hash(self.config) if self.config else str(self.result.get("config_hash") or self.path)
 
 
@@ -194,7 +194,7 @@ class Group:
 
     @property
     def first(self) -> Record:
-        """The run that is shown where only one is: the first that is finished."""
+        """The run to show if there is room for one: the first finished one."""
         return next((record for record in self.records if record.result), self.records[0])
 
     def figures(self) -> dict[str, tuple[float, float | None, int]]:
@@ -225,10 +225,14 @@ class Group:
 
 
 def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None) -> list[Record]:
-    """The runs that are run directories themselves or lie below the given folders.
+    """The runs in and below the given folders.
 
-    What is wrong with each run that is left out goes to `damaged`; without it, and where nothing else is
-    left, the first is refused (`UsageError`), as is a path that is not there or holds no run.
+    Args:
+        paths: Run directories, files in them, or folders above them.
+        damaged: Collects an error for each damaged run, which is left out. None raises the first error.
+
+    Raises:
+        UsageError: if a path does not exist or has no run, or if all runs are damaged.
     """
     records: dict[Path, Record] = {}
     for path in paths:
@@ -238,7 +242,7 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
         runs = [folder] if _is_run(folder) else _runs_below(folder)
         if not runs:
             raise UsageError(
-                f"{path} holds no run: neither config.yaml nor results.json lies in it or below it\n"
+                f"{path} holds no run: there is no config.yaml or results.json in it or below it\n"
                 "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
             )
         for run in runs:
@@ -250,7 +254,7 @@ def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None)
     if damaged and not records:
         raise damaged[0]
     if len(records) > _MOST_RUNS:
-        message = f"{len(records)} runs are more than one report can show ({_MOST_RUNS})"
+        message = f"{len(records)} runs are more than a report can show ({_MOST_RUNS})"
         raise UsageError(f"{message}\nName some of them")
     return list(records.values())
 
@@ -320,7 +324,7 @@ def read_config(path: Path) -> dict[str, Any]:
         settings = read_settings(path)
     except UsageError as error:
         what = str(error).partition("\n")[0]
-        raise UsageError(f"{what}\nMove it away: the run is shown without its settings then") from error
+        raise UsageError(f"{what}\nMove it away to show the run without its settings") from error
     return settings if isinstance(settings, dict) else {}
 
 
@@ -328,9 +332,14 @@ _UNTESTED = "not tested"
 
 
 def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
-    """Runs that differ in nothing but seed and split together; the others apart, each with a name of its own.
+    """Group the runs that differ only in seed and split; every group gets a label of its own.
 
-    What is wrong with a row.json beside a run goes to `damaged`; without it, it is refused (`UsageError`).
+    Args:
+        records: The runs.
+        damaged: Collects an error for each damaged row.json beside a run. None raises the first error.
+
+    Raises:
+        UsageError: for a damaged row.json without `damaged`.
     """
     by_key: dict[tuple[str, ...], dict[str | None, Group]] = {}
     rows: dict[Path, dict[str, Any]] = {}
@@ -367,9 +376,10 @@ def group_records(records: Sequence[Record], damaged: list[UsageError] | None = 
 
 
 def _once(records: Sequence[Record]) -> list[Record]:
-    """The runs by split and seed. One that was repeated, or tested again, counts once: the newest does.
+    """The runs by split and seed, each only once.
 
-    Of a run and tests of it the run is kept, which has curves; if it was not tested itself, both are.
+    Of runs that were repeated or tested again, the newest is kept. Of a run and tests of it, the run is kept,
+    since it has curves; if it was not tested itself, both are kept.
     """
     newest_last = sorted((record for record in records if record.tested), key=_age)
     tested = {_who(record): record for record in newest_last}
@@ -380,7 +390,7 @@ def _once(records: Sequence[Record]) -> list[Record]:
 
 
 def _progress(record: Record) -> tuple[float, str]:
-    """When a run that was not tested was last heard of."""
+    """When a run that was not tested last wrote a file."""
     files = (record.path / name for name in ("metrics.csv", "config.yaml"))
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0), str(record.path)
 
@@ -395,7 +405,7 @@ def _has_curves(record: Record) -> bool:
 
 
 def _age(record: Record) -> tuple[bool, float, str]:
-    """With curves behind those without, then by time."""
+    """Sort key: runs with curves last, then by time."""
     written = (record.path / "results.json").stat().st_mtime
     return _has_curves(record), written, str(record.path)
 
@@ -447,9 +457,9 @@ def _texts(flat: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]
 
 
 def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
-    """What tells several settings of one model on the same data apart, each text different.
+    """A distinct text for each of several settings of one model on the same data.
 
-    Where the settings do not, the folder is told; an empty config stands for none.
+    The text names settings that differ, or else the folder. An empty config means that settings are unknown.
 
     >>> tell_apart([{"model": {"lr": 0.1}}, {"model": {"lr": 0.2}}], [Path("a"), Path("b")])
     ['lr=0.1', 'lr=0.2']

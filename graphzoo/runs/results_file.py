@@ -1,4 +1,4 @@
-"""results.json: what a run says of itself, and which checkpoint its figures are of."""
+"""results.json: the results of a run, and which checkpoint they belong to."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ FORMAT = 1
 BEST_VALIDATION = "best/validation"
 """Weights & Biases: the best value of the monitored validation metric, whatever it is called."""
 
-# Which checkpoint was judged, as results.json says it; null for one that the user named otherwise, or none.
+# Which checkpoint was evaluated, in the words of results.json; null for another one, or none.
 SELECTED = ("best validation", "last epoch", "last epoch, never validated")
 
-# What differs between machines or between the runs of one row, not between settings.
+# Arguments that differ between machines or between the runs of a row, and are not settings.
 _MACHINE = {"root", "download", "num_workers", "seed", "path", "split_index"}
 _TRAINER = (
     *("max_epochs", "max_steps", "precision", "gradient_clip_val", "accumulate_grad_batches"),
     *(f"limit_{part}_batches" for part in ("train", "val", "test")),
 )
-# In the hash only where they are set, so that runs without them keep theirs.
+# In the hash only if they are set, so that the hashes of older runs stay the same.
 _SET = ("max_time", "overfit_batches")
 _OWN = ("optimizer", "lr_scheduler")
-# Younger than runs that people have: with these values, they change nothing.
+# Newer arguments, left out of the hash at these values, so that the hashes of older runs stay the same.
 _YOUNGER = {"validate_on": "training", "fact_dropout": 0.0}
 
 
-# Callbacks that look on, or keep what there is: no figure depends on them.
+# Callbacks that only watch a run or save it: no score depends on them.
 _WATCHING = ("Checkpoint", "Monitor", "ProgressBar", "Summary", "PredictionWriter")
 
 
 def shaping_callbacks(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The callbacks of a run on which its figures depend, such as averages of the weights.
+    """The callbacks on which a run's scores depend, such as averages of the weights.
 
-    Of each `class_path` and `init_args`, without arguments that are None.
+    Each is a dict of `class_path` and `init_args`, without arguments that are None.
     """
     given: Any = (config.get("trainer") or {}).get("callbacks") or []
     kept = []

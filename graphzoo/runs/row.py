@@ -15,7 +15,7 @@ from graphzoo.system.memory import raise_if_not_the_file
 
 @contextlib.contextmanager
 def left_out(damaged: list[UsageError] | None) -> Iterator[None]:
-    """What is wrong with one file, which goes to `damaged`, keeps no other from being shown."""
+    """Collect an error about one file in `damaged`, so that others can be shown; None raises it."""
     try:
         yield
     except UsageError as error:
@@ -32,7 +32,7 @@ def main_metric(row: Mapping[str, Any]) -> str:
 
 
 def read_row(path: Path) -> dict[str, Any]:
-    """What `write_row` wrote."""
+    """Read a row that `write_row` wrote; a `UsageError` if it is damaged."""
     try:
         content = read_results(path)
         if not content["metrics"]:

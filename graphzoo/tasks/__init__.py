@@ -1,4 +1,4 @@
-"""Tasks: one LightningModule each, with loss, metrics and optimiser; encoders are known by kind only."""
+"""Tasks: one LightningModule each, with loss, metrics and optimiser. A task knows only an encoder's kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tasks share: an encoder built from the data's facts, a checkpoint that says what it holds."""
+"""What all tasks share: building the encoder for the data, and describing model and data in checkpoints."""
 
 from __future__ import annotations
 
@@ -51,39 +51,40 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 1
-# What to do when memory runs out for the least that can be computed at once.
+# The remedy when memory runs out even for one sample at a time.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
-# Samples on which the entropy of the attention is measured; of nodes no more than make so many weights.
+# Samples on which the entropy of the attention is measured; for nodes there is also a bound on the weights.
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
 
 def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The `data` of the trainings that came before, when weights began with others; the first one first."""
+    """The `data` of earlier trainings, oldest first, if this training began with their weights."""
     found = described.get("began_with") or []
     if not isinstance(found, list) or not all(isinstance(data, Mapping) for data in found):
-        raise UsageError("began_with is no list of what was trained on: the description is damaged")
+        raise UsageError("began_with is not a list of training data: the description is damaged")
     return found
 
 
 class Task(LightningModule):
     """A LightningModule around one encoder.
 
-    The encoder comes as a factory, because its sizes are the data's: it is called with the `GraphSpec` of the
-    DataModule in `configure_model`, or with that of a checkpoint when the task is loaded without a trainer.
+    The task takes a factory of the encoder, because the data decide the encoder's sizes. `configure_model`
+    calls it with the `GraphSpec` of the DataModule. A task that is loaded without a trainer calls it with the
+    `GraphSpec` of the checkpoint.
 
     Args:
         encoder: `GraphSpec -> Encoder`; None only for a task that is about to be loaded from a checkpoint.
 
     Attributes:
         accepts: Kinds of encoder the task can use.
-        described: What `describe_data` must have said in a checkpoint that is loaded, and its type;
-            a dot leads into an entry.
-        mode: "max" or "min" of the monitored metric.
-        unit: What a batch is made of, for rates.
-        num_evaluated: Samples of the last evaluation, of all processes; None where none are counted.
+        described: Entries of `describe_data` that a checkpoint must have to be loaded, and their types; a dot
+            leads into an entry.
+        mode: Whether the largest ("max") or smallest ("min") value of the monitored metric is best.
+        unit: What a batch consists of, for rates such as "queries/s".
+        num_evaluated: Samples of the last evaluation, over all processes; None if the task counts none.
         ranked_among: Negatives that each link was ranked among in the last evaluation; None for other tasks.
         questions_asked: Questions asked so far in an evaluation, by tasks with their own `num_questions`.
-        test_tables: What the last test showed beside its figures, in the first process only; see
+        test_tables: Tables of the last test beside its metrics, in the first process only; see
             `graphzoo.analysis`.
     """
 
@@ -102,15 +103,15 @@ class Task(LightningModule):
         if isinstance(encoder, nn.Module):
             name = type(encoder).__name__
             raise UsageError(
-                f"encoder is a {name}, but its sizes are the data's\n"
-                f"Give what makes one: lambda spec: {name}(spec)"
+                f"encoder is a {name}, but the data decide its sizes\n"
+                f"Give a function that builds it: lambda spec: {name}(spec)"
             )
         self._factory, self.start_from = encoder, start_from
-        self._begun: tuple[Mapping[str, Any], str] | None = None  # the weights it began with: what they say
+        self._begun: tuple[Mapping[str, Any], str] | None = None  # description and name of `start_from`
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
         self._loaded_data: dict[str, Any] = {}
         self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
-        self._told_of_draw: set[str] = set()  # fingerprints of splits
+        self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
         self._in_precision: LastResult[Tensor] = LastResult()
         self.micro_batches = MicroBatches(self)
         self.step_loss: Tensor | None = None
@@ -124,16 +125,16 @@ class Task(LightningModule):
 
     @property
     def monitor(self) -> str:
-        """Validation metric that a run is compared by; it selects the checkpoint, see `checkpoint_by`."""
+        """Validation metric by which runs are compared; by default it also selects the checkpoint."""
         raise AttributeError(f"{type(self).__name__} must define monitor")
 
     @property
     def checkpoint_by(self) -> tuple[str, str]:
-        """What selects the checkpoint, and whether its "max" or "min" is best."""
+        """The metric that selects the checkpoint, and whether its "max" or "min" is best."""
         return self.monitor, self.mode
 
     def num_questions(self, batches: Iterable[Any]) -> int | None:
-        """Questions that evaluating `batches` asks, where they do not grow with these alone; else None."""
+        """Number of questions that evaluating `batches` asks; None if it is proportional to the batches."""
         return None
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
@@ -141,7 +142,7 @@ class Task(LightningModule):
         raise TypeError(f"{type(self).__name__} must define build_decoder")
 
     def build(self, spec: GraphSpec) -> None:
-        """Make encoder and decoder for a training graph with these facts.
+        """Build encoder and decoder for a training graph of these sizes.
 
         Raises:
             UsageError: if there is no factory, or the encoder is of a kind that the task cannot use.
@@ -163,13 +164,13 @@ class Task(LightningModule):
         self.decoder = self.build_decoder(encoder)
 
     def decode(self, *states: Tensor, **more: Any) -> Tensor:
-        """Logits of states in single precision at least, whatever precision the states and weights have.
+        """Decode states to logits in at least single precision, whatever their own precision.
 
-        bfloat16 has a few hundred numbers where scores lie: most of fourteen thousand answers would tie, and
-        ranks, and the checkpoint that they choose, would be those of the rule for ties. TF32 keeps the sums
-        of a product, but rounds its factors to eleven bits: states that differ by less would tie. So it is
-        switched off here. The encoder may use it, as it may use bfloat16: its errors make no ties. Nor do
-        those of gradients, which come later.
+        bfloat16 has only a few hundred values in the range of the scores. Most of fourteen thousand answers
+        would tie, and the rule for ties would decide the ranks and the choice of the checkpoint. TF32 rounds
+        the factors of a product to eleven bits, so that states that differ by less would tie. Therefore it is
+        switched off here. The encoder may use bfloat16 or TF32, and so may the gradients: their errors make
+        no ties.
         """
         weights = dict(self.decoder.named_parameters())
         dtype = torch.float32
@@ -187,13 +188,13 @@ class Task(LightningModule):
     def setup(self, stage: str) -> None:
         """Evaluate a checkpoint with its averaged weights, and with features treated as in its training.
 
-        After a fit Lightning's `WeightAveraging` would put the weights of the last step in their place, and
-        the test would have other weights than the validation that chose the checkpoint.
+        After a fit, Lightning's `WeightAveraging` would replace these weights by those of the last step. The
+        test would then use other weights than the validation that chose the checkpoint.
         """
         self._check_kind_of_data()
-        self.num_evaluated = None  # an empty split counts none, and an earlier evaluation has
+        self.num_evaluated = None  # an empty split would leave the count of an earlier evaluation
         if stage == "fit":
-            self.micro_batches.end_fit()  # of one that has failed
+            self.micro_batches.end_fit()  # in case an earlier fit failed
             refuse_unfit_callbacks(self._trainer)
         if stage == "fit" or self._trainer is None:
             return
@@ -210,9 +211,9 @@ class Task(LightningModule):
         return super().configure_callbacks()
 
     def configure_model(self) -> None:
-        """Build the modules once the data is known; Lightning also calls this before the data is there.
+        """Build the modules once the data is known; Lightning also calls this before that.
 
-        They take the weights of `start_from`, which those of a checkpoint then replace.
+        They start with the weights of `start_from`, if it is given. Those of a checkpoint replace them later.
         """
         self._latest_loss = None
         self._sums, self.step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
@@ -220,10 +221,12 @@ class Task(LightningModule):
             part_at_exit()
         if self.encoder is not None:
             if self._begun is not None and self._has_data():
-                self.check_start(*self._begun)  # the data may be others than at first
+                self.check_start(*self._begun)  # the data may have changed since the first call
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
-            with torch.device("cpu"):  # Lightning would draw weights on a GPU, which draws others from a seed
+            with torch.device(
+                "cpu"
+            ):  # a GPU, where Lightning builds modules, draws others from the same seed
                 self.build(self._datamodule().spec)
             if self.start_from:
                 self._begin_with(self.start_from)
@@ -237,7 +240,7 @@ class Task(LightningModule):
             self._earlier = [*_earlier(described), described.get("data") or {}]
         except (AttributeError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{name}: what it says of its training cannot be used ({error!r})\nExport the model again"
+                f"{name}: its description of the training is damaged ({error!r})\nExport the model again"
             ) from error
         try:
             check_loaded_weights(self, saved, name)
@@ -253,10 +256,10 @@ class Task(LightningModule):
         self._begun = described, name
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse exported weights of this description where a checkpoint would be refused.
+        """Refuse to start from exported weights where a checkpoint with this description would be refused.
 
-        A fit, too: what it validates and tests by could be among what the weights were trained on. Features
-        are treated as those of the weights.
+        This holds for a fit, too: its validation and test samples could be among those that the weights were
+        trained on. Features are treated as in the training of the weights.
         """
         self._take_features(described)
         self.check_data(dict(described), self._datamodule())
@@ -266,9 +269,9 @@ class Task(LightningModule):
             take(described.get("features"))  # a user's own task may say nothing of its data
 
     def outline(self) -> Encoder | None:
-        """The encoder for the trainer's data without memory for its weights, to count them.
+        """The encoder for the trainer's data without memory for its weights, in order to count them.
 
-        None where it is there already, or cannot be built so.
+        None if the encoder is built already, or cannot be built without memory.
         """
         factory = self._factory
         if factory is None or self.encoder is not None or not self._has_data():
@@ -285,7 +288,7 @@ class Task(LightningModule):
         return datamodule
 
     def _check_kind_of_data(self) -> None:
-        """Refuse the DataModule of another task; a mixture, and what is not ours, may be anything."""
+        """Refuse the DataModule of another task. A mixture, or a class that is not ours, is not checked."""
         datamodule, wanted = getattr(self._trainer, "datamodule", None), task_of(self)
         given = {cls.__name__ for cls in type(datamodule).__mro__} & {
             row.datamodule for row in TASKS.values()
@@ -301,49 +304,51 @@ class Task(LightningModule):
         return self._trainer is not None and getattr(self.trainer, "datamodule", None) is not None
 
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
-        """What a checkpoint says of the data it was trained on, as plain values."""
+        """Description of the training data for checkpoints, as plain values."""
         return {}
 
     @classmethod
     def data_options(
         cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
     ) -> list[dict[str, Any]]:
-        """Options of the data by which weights of this description are evaluated as after their training.
+        """Options of the DataModule with which described weights are evaluated as after their training.
 
-        A fit gets those that `check_data` asks for. The user who names one of a dict has all of that dict.
+        For a fit these are only the options that `check_data` requires. The command applies each dict as a
+        whole, and leaves it out if the user gives one of its options.
         """
         return []
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse data that do not suit a checkpoint, or of which it may have been trained on what is tested.
+        """Refuse data that do not fit a checkpoint, or whose test samples it may have been trained on.
 
-        `trained` is what `describe_data` said when the checkpoint was written. Weights that began with others
-        have seen the data of those, too.
+        `trained` is the result of `describe_data` when the checkpoint was written. If its training began with
+        other weights, the data of those are checked, too.
         """
         for data in filter(None, (trained.get("data"), *_earlier(trained))):
             try:
                 self.check_split(data, datamodule)
             except (AttributeError, KeyError, TypeError) as error:
                 raise UsageError(
-                    f"what the checkpoint says of the data it was trained on is damaged ({error!r})\n"
+                    f"the checkpoint's description of its training data is damaged ({error!r})\n"
                     "Take another checkpoint of the run, or train it again"
                 ) from error
 
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
-        """Refuse another split of `trained`, the `data` of a description."""
+        """Refuse a split that differs from that of `trained`, the `data` of a description."""
 
     def warn_of_drawn(self, datamodule: Any) -> None:
-        """Say that own data, not those of the training, may be tested on a part that was trained on.
+        """Warn that a split drawn from other data than those of the training may test on training samples.
 
-        A draw depends on all of the data: with one line more it is another one.
+        A draw depends on all of the data: one more line gives another split.
         """
         here = datamodule.describe_split()
         is_drawn = here["name"].startswith("random") and not getattr(datamodule, "is_named", True)
         if is_drawn and here["fingerprint"] not in self._told_of_draw:
             self._told_of_draw.add(here["fingerprint"])
             log.warning(
-                "other data than the model was trained on: where they are partly the same, the split drawn "
-                "here may test what was trained on. Give files of your own for training, validation and test"
+                "these are not the data that the model was trained on. If the two overlap, the split drawn "
+                "here may test on the model's training samples. Give a file for each of training, validation "
+                "and test"
             )
 
     def on_validation_start(self) -> None:
@@ -356,10 +361,10 @@ class Task(LightningModule):
             self.check_data(self._loaded_data, self._datamodule())
 
     def describe(self) -> dict[str, Any]:
-        """What a checkpoint says of the model and its data beside its weights, as plain values."""
+        """Description of the model and its training data for checkpoints, as plain values."""
         if self.encoder is None or self.spec is None:
             raise UsageError("the model is not built yet, so there is nothing to describe")
-        data = self._loaded_data  # else what is evaluated now would pass for what was trained on
+        data = self._loaded_data  # if there is any: the data at hand may only be evaluated
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
@@ -371,7 +376,7 @@ class Task(LightningModule):
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the description, see `describe`, and the sums of an epoch that is not over."""
+        """Add the description (see `describe`) and the sums of losses of an unfinished epoch."""
         checkpoint["graphzoo"] = self.describe()
         if "optimizer_states" in checkpoint:
             checkpoint[OPTIMIZER_ENTRIES] = optimizer_entries(checkpoint)
@@ -400,14 +405,14 @@ class Task(LightningModule):
                 self.build(spec)
                 return self
 
-            build_bounded(build, checkpoint["state_dict"])  # nothing far larger than these weights
+            build_bounded(build, checkpoint["state_dict"])  # refuses a model far larger than these weights
         own = {"format", "task", "encoder", "spec", "versions"}
         # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
         self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
         self.__dict__["_earlier"] = _earlier(described)
         self.__dict__["_treatment"] = described.get("features")
         if self._has_data():
-            self._check_loaded()  # before weights are found to have other shapes
+            self._check_loaded()  # first, since its errors say more than those about shapes of weights
             self._take_features(self._loaded_data)
             forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
@@ -419,10 +424,10 @@ class Task(LightningModule):
         check_loaded_weights(self, checkpoint)
 
     def on_fit_start(self) -> None:
-        """Compare optimiser, schedule and progress of a checkpoint: Lightning restores them after this.
+        """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.
 
-        Where none is resumed, weights of a checkpoint or of an earlier fit are held to the data that they
-        were trained on, like exported ones.
+        If no checkpoint is resumed but the model was trained before, its data are checked, as for exported
+        weights.
         """
         resumed = self.__dict__.pop("_resumed", None)
         if resumed is None and self._loaded_data:
@@ -439,7 +444,7 @@ class Task(LightningModule):
             check_training_state(self.trainer, resumed)
 
     def expect_weights(self, weights: dict[str, Any]) -> None:
-        """Build no encoder far larger than the weights that it is to get; to be called before a fit."""
+        """Refuse to build an encoder far larger than these weights; to be called before a fit."""
         factory = self._factory
         if factory is not None:
             own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
@@ -463,8 +468,8 @@ class Task(LightningModule):
     def attention_entropy(self, batch: Any) -> Tensor | None:
         """Entropy of the encoder's attention in each layer, [L], on a few samples of a validation batch.
 
-        Between 0 and 1, see `graphzoo.layers.row_entropy`; None where the encoder has no attention to speak
-        of. Called in evaluation mode; nothing may change by it.
+        Between 0 and 1, see `graphzoo.layers.row_entropy`; None if the encoder has no attention. This is
+        called in evaluation mode and must not change anything.
         """
         return None
 
@@ -474,14 +479,14 @@ class Task(LightningModule):
         return nodes[torch.arange(count, device=nodes.device) * nodes.numel() // count]
 
     def bad_scores(self, split: str, error: NonFiniteError) -> None:
-        """End a run whose scores have no rank; with several processes when all of them have scored."""
+        """End a run with scores that are not finite; several processes end once all of them have scored."""
         where = f"{split} scores after step {self.trainer.global_step}"
         self._bad_scores = f"{where}: {describe_weights(self)}; {error}"
         if self.trainer.world_size == 1:
             self.require_good_scores()
 
     def require_good_scores(self) -> None:
-        """Before figures are made of an epoch: raise in every process if any came to `bad_scores`."""
+        """Raise in every process if any of them called `bad_scores`; called before metrics are computed."""
         mine, self._bad_scores = self._bad_scores, ""
         if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
             raise stopped(self.trainer, bad)
@@ -491,7 +496,7 @@ class Task(LightningModule):
         return self.part_loss(batch) if self._halved is None else self._halved.loss(batch)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Gradients of a part of the global batch; in halves where memory runs out."""
+        """Gradients of a part of the global batch; computed in halves if memory runs out."""
         run = partial(super().backward, *args, **kwargs)
         run(loss) if self._halved is None else self._halved.backward(loss, run)
 
@@ -500,7 +505,7 @@ class Task(LightningModule):
         raise AttributeError(f"{type(self).__name__} must define part_loss")
 
     def places_to_cut(self, batch: Any) -> list[int]:
-        """Where parts of a batch may begin and end."""
+        """Positions at which a batch may be cut into parts, its begin and end included."""
         return list(range(len(batch) + 1))
 
     def sample_losses(self, batch: Any) -> Tensor:
@@ -508,16 +513,16 @@ class Task(LightningModule):
         raise AttributeError(f"{type(self).__name__} must define sample_losses")
 
     def fit_to_memory(self) -> None:
-        """Compute a batch in parts where it takes too much memory and nobody gave a size for them.
+        """Choose a size of micro-batches that fits into memory, unless the user has set one.
 
-        Where memory runs out all the same, steps go on in halves.
+        If memory runs out nevertheless, the step is computed in halves.
         """
         can_repeat = type(self).training_step is Task.training_step
         self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
         self.micro_batches.choose()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Note where a step begins that may be made of several items."""
+        """Note where a step begins; it may consist of several loader items."""
         self.micro_batches.begin_item()
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -525,7 +530,7 @@ class Task(LightningModule):
         self.micro_batches.end_item()
 
     def on_fit_end(self) -> None:
-        """Trainer and data as they were before the fit."""
+        """Restore the settings of trainer and data from before the fit."""
         self.micro_batches.end_fit()
         self._halved = None
 
@@ -533,16 +538,17 @@ class Task(LightningModule):
     def parts_of_batch(self) -> int:
         """Parts that a global batch is cut into, over processes and micro-batches.
 
-        Both divide: processes average their gradients, Lightning the accumulated ones. So a part's sum of
-        losses times this number over the size of the global batch leads to the gradient of the batch's mean;
-        for a term that is a mean itself see `batch_loss`. Batches that a user accumulates are averaged.
+        Gradients are averaged over both: by DDP over processes, by Lightning over micro-batches. To get the
+        gradient of the global batch's mean loss, a part therefore multiplies its sum of losses by this number
+        and divides it by the size of the global batch. `batch_loss` does so, and handles terms that are means
+        themselves. Batches that a user accumulates are averaged.
         """
         return self.trainer.world_size * self.micro_batches.count
 
     def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
-        """Refuse a batch whose node states alone do not fit: two tensors [N, B, D] are alive in any layer.
+        """Refuse a batch whose node states alone exceed the memory: a layer needs two tensors [N, B, D].
 
-        B is `num_queries` that are computed at once, and `option` makes it smaller.
+        B is `num_queries`, the queries that are computed at once; the error says to lower `option`.
         """
         assert self.encoder is not None
         channels = self.encoder.out_channels
@@ -552,19 +558,19 @@ class Task(LightningModule):
             f"computing {num_queries:,} queries at once over {num_nodes:,} nodes, width {channels},",
             f"Take a smaller {option}, or a smaller --model.encoder.hidden_channels"
             if num_queries > 1
-            else "One query is the least there is: take a smaller --model.encoder.hidden_channels",
+            else "There cannot be less than one query: take a smaller --model.encoder.hidden_channels",
         )
 
     @property
     def less_memory(self) -> str:
-        """What to do when a training step runs out of memory, a line."""
+        """The remedy when a training step runs out of memory, one line."""
         if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
-            return SMALLER  # of data that are not ours
+            return SMALLER  # a DataModule that is not ours has no micro-batches
         smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
         return smaller if self.micro_batches.share > 1 else SMALLER
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
-        """Remember losses [B] of a part of a global batch for `train/loss`, which is logged once per step."""
+        """Add the losses [B] of a part of the global batch to `train/loss`, which is logged once per step."""
         size = max(num_global, 1)
         total = losses.detach().float().sum()
         part = torch.stack([total, total.new_full((), losses.numel())]) / size
@@ -575,14 +581,15 @@ class Task(LightningModule):
     ) -> Tensor:
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
 
-        The auxiliary term is averaged over the parts: `num_parts` of each process, None for as many as usual.
+        The auxiliary term is averaged over the parts, of which each process has `num_parts`; None for the
+        usual number.
         """
         self.collect_loss(losses, num_global)
         loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
         if auxiliary is None:
             return loss
         self.log_training("train/auxiliary_loss", auxiliary.detach())
-        usual = self.parts_of_batch // self.trainer.world_size  # what it is divided by, in a shorter step too
+        usual = self.parts_of_batch // self.trainer.world_size  # Lightning divides shorter steps by it, too
         return loss + auxiliary * (usual / (num_parts or usual))
 
     def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
@@ -599,10 +606,10 @@ class Task(LightningModule):
         self.log_training("train/loss", total / share.clamp(min=1e-12))
 
     def log_training(self, name: str, value: Tensor) -> None:
-        """Log a value of one step: by itself, or where `logs_epochs` in the mean over its epoch.
+        """Log a value of one step, or its mean over the epoch if `logs_epochs`.
 
-        Lightning's own mean (`on_epoch=True`) would begin anew in an epoch that is resumed in its middle. Of
-        several processes the first one's value counts.
+        Lightning's own mean (`on_epoch=True`) would start again if an epoch is resumed in its middle. With
+        several processes the value of the first one is logged.
         """
         if name == "train/loss":
             self._latest_loss = value.detach()
@@ -614,10 +621,10 @@ class Task(LightningModule):
 
     @property
     def latest_loss(self) -> Tensor | None:
-        """`train/loss` of the last step, or its mean in the epoch so far where `logs_epochs`; None before it.
+        """`train/loss` of the last step, or its mean over the epoch so far if `logs_epochs`; None at first.
 
-        Lightning shows a callback what was logged before its hook: at the end of an epoch that is the loss of
-        the epoch before.
+        Lightning shows a callback only values that were logged before its hook. At the end of an epoch that
+        would be the loss of the previous epoch.
         """
         total, count = self._sums.get("train/loss", (None, 1))
         return self._latest_loss if total is None else total / count
@@ -629,11 +636,11 @@ class Task(LightningModule):
 
     @property
     def weight_dtype(self) -> torch.dtype:
-        """What features have to be that are not part of a batch, which Lightning converts ("64-true")."""
+        """The dtype for features that are not part of a batch; Lightning converts only those in a batch."""
         return next(self.parameters()).dtype
 
     def in_precision(self, x: Tensor) -> Tensor:
-        """Features in the precision of the weights: the same tensor for the same ones, so graphs are kept."""
+        """Features in the precision of the weights; the same object for the same `x`, as caches require."""
         with torch.inference_mode(False):  # for training too, though a validation may come first
             return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
 
@@ -644,11 +651,11 @@ class Task(LightningModule):
 
     @property
     def fuses_optimizer(self) -> bool | None:
-        """Whether Adam does all its parameters in one call; None leaves it to torch.
+        """Whether Adam updates all parameters in one call; None leaves the choice to torch.
 
-        On the CPU its many small operations take longer than those of a small model. On a GPU torch takes its
-        `foreach` form, unless told False: then every parameter has a dozen kernels of its own. Under mixed
-        precision Lightning clips no gradients of fused optimisers.
+        On the CPU, Adam's many small operations would take longer than a small model itself. On a GPU, None
+        gives torch's `foreach` form; False would start a dozen kernels for every parameter. Under mixed
+        precision, Lightning cannot clip the gradients of fused optimisers.
         """
         trainer = self._trainer
         if trainer is not None and trainer.gradient_clip_val:
@@ -663,14 +670,14 @@ class Task(LightningModule):
         return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies, as of averaged weights, and pickles go without the graphs that are kept on the device."""
+        """Copies (such as that of averaged weights) and pickles leave out the graphs kept on the device."""
         return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """As of every module, once the task has its weights.
+        """Load weights, as in any module.
 
         Raises:
-            UsageError: before that, with what loads a checkpoint.
+            UsageError: if the encoder is not built yet; the error says how to load a checkpoint.
         """
         if self.encoder is None and state_dict:
             raise UsageError(

@@ -29,13 +29,13 @@ def check_features_of(trained: Mapping[str, Any], datamodule: Any) -> None:
     if here is not None and (here.mean is not None) != ("mean" in before):
         given = "mean" in before
         raise UsageError(
-            f"the model was trained {'with' if given else 'without'} standardised features, here it is "
-            f"the other way round\nGive --data.standardize_features {given}"
+            f"the model was trained {'with' if given else 'without'} standardised features, but here they "
+            f"{'are not' if given else 'are'} standardised\nGive --data.standardize_features {given}"
         )
 
 
 def scaling_options(features: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the data by which features are scaled as in training; one kind rules the other out."""
+    """Options of the DataModule that scale features as in training; both kinds exclude each other."""
     normalizes, standardizes = features["normalize"], "mean" in features
     return {
         "normalize_features": normalizes,

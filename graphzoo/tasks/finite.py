@@ -25,7 +25,7 @@ def bad_weights(module: nn.Module) -> list[str]:
     """
     parameters = {name: p for name, p in module.named_parameters() if p.is_floating_point()}
     buffers = {name: value for name, value in module.state_dict().items() if name not in parameters}
-    # one look at all of them; names only where it finds something, for each costs a wait for the device
+    # First one check of all parameters: to check each by itself waits for the device every time.
     norms = list(torch._foreach_norm([p.detach() for p in parameters.values()])) if parameters else []
     good = not norms or bool(torch.isfinite(torch.stack(norms)).all())
     return ([] if good else not_finite(parameters)) + [
@@ -36,7 +36,7 @@ def bad_weights(module: nn.Module) -> list[str]:
 def describe_weights(module: nn.Module) -> str:
     """Which weights are not finite, as part of a sentence."""
     bad = bad_weights(module)
-    return f"the weights of {listed(bad)} are not finite" if bad else "all weights are finite still"
+    return f"the weights of {listed(bad)} are not finite" if bad else "all weights are still finite"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -50,11 +50,11 @@ def listed(names: Iterable[str]) -> str:
 
 
 def stopped(trainer: Trainer, what: str) -> NonFiniteError:
-    """The error that ends a run: what is wrong and when, what to try, and the checkpoints that are good."""
+    """The error that ends a run: what is wrong, what to try, and which checkpoints are good."""
     lines = [what]
     if trainer.state.fn == "fit":
-        if trainer.precision == "16-true":  # Adam's mean squares, and what keeps it from dividing by 0
-            why = "sums over many nodes leave float16 (65,504), and what is below 6e-8 is 0 there"
+        if trainer.precision == "16-true":  # Adam's mean squares and its eps would be 0
+            why = "sums over many nodes exceed float16 (65,504), and it rounds values below 6e-8 to 0"
             lines.append(f"Take --trainer.precision bf16-true or 16-mixed: {why}")
         else:
             lines.append("Lower --model.lr or add --trainer.gradient_clip_val 1.0")
@@ -64,7 +64,7 @@ def stopped(trainer: Trainer, what: str) -> NonFiniteError:
 
 
 def values_of_processes(trainer: Trainer, value: Tensor) -> Tensor:
-    """A number of each process, [W], the same in all of them: every one has to call this."""
+    """Gather a number of each process, [W], in all processes; every process has to call this."""
     value = value.detach().reshape(1)
     if trainer.world_size == 1:
         return value
@@ -74,9 +74,9 @@ def values_of_processes(trainer: Trainer, value: Tensor) -> Tensor:
 
 
 def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
-    """What each process says, the same list in all of them: every one has to call this.
+    """Gather a text of each process in all processes; every process has to call this.
 
-    One that stopped by itself would leave the others waiting for it.
+    They then stop together. If one stopped alone, the others would wait for it.
     """
     if trainer.world_size == 1:
         return [text]
@@ -86,7 +86,7 @@ def texts_of_processes(trainer: Trainer, text: str) -> list[str]:
 
 
 def require_finite_weights(trainer: Trainer, module: LightningModule) -> None:
-    """Keep a checkpoint from being written over a good one: raise if `bad_weights` finds any."""
+    """Raise if `bad_weights` finds any, so that no bad checkpoint replaces a good one."""
     if bad_weights(module):
         when = f"(epoch {trainer.current_epoch}, step {trainer.global_step})"
         raise stopped(trainer, f"{describe_weights(module)}, so no checkpoint is written {when}")

@@ -1,4 +1,4 @@
-"""Training steps in halves, from where memory runs out in one, with the gradients of whole ones."""
+"""Repeats a training step that runs out of memory in halves, with the same gradients."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 
 class HalvedSteps:
-    """Losses and gradients of loader items; where memory runs out, of their halves, added up.
+    """Losses and gradients of loader items. If memory runs out, those of an item's halves are added up.
 
-    A step goes on where it is: gradients of the micro-batches before stay, those of half a backward pass are
-    dropped. Several processes end instead, as half a backward pass has met the others already; and so does
-    float16, whose scaled loss cannot be let go of. Hooks on weights see the gradients of the parts, too.
+    The step continues: gradients of earlier micro-batches stay, those of the failed backward pass are
+    dropped. There is no second try with several processes, since DDP has already exchanged a part of the
+    gradients, nor with float16, whose scaled loss cannot be released. Hooks on weights also see the gradients
+    of the parts.
 
     Args:
         task: Has `part_loss` and `places_to_cut`.
-        remedy: The line that says what to do where one sample alone is too much.
-        can_repeat: Whether `part_loss` is all that a training step computes; else its loss is not made anew.
+        remedy: Line of the error for the case that a single sample is too much.
+        can_repeat: Whether a training step computes `part_loss` and nothing else. If not, the loss is not
+            computed again after a failed backward pass.
     """
 
     def __init__(self, task: Task, remedy: str, *, can_repeat: bool) -> None:
@@ -34,7 +36,7 @@ class HalvedSteps:
         self._before: Tensor | None = None  # what the task had collected before this item
 
     @property
-    def _is_able(self) -> bool:
+    def _can_halve(self) -> bool:
         trainer = self._task.trainer
         scales = getattr(trainer.precision_plugin, "scaler", None) is not None
         return isinstance(trainer.strategy, SingleDeviceStrategy) and not scales
@@ -43,20 +45,20 @@ class HalvedSteps:
         """The task's `part_loss` of a loader item."""
         task = self._task
         self._item, self._before = item, task.step_loss
-        # the first asks no device for anything
+        # `len` first: it does not wait for the device
         if len(item) <= self._halves.most or self._count() <= self._halves.most:
             try:
                 return task.part_loss(item)
             except (MemoryError, RuntimeError, OSError) as error:
-                if not self._is_able:
+                if not self._can_halve:
                     raise
                 self._halves.refuse(error, count := self._count(), count)
-            self._halves.halve(count)  # here, behind the error, which holds what failed
+            self._halves.halve(count)  # outside of `except`: the error holds the tensors of the failed try
         return self._loss_of_halves()
 
     def backward(self, loss: Tensor, run: Callable[[Tensor], None]) -> None:
-        """Let `run` add the gradients of the item's loss to those that are there."""
-        if self._item is None or not self._can_repeat or not self._is_able:
+        """Let `run` add the gradients of the item's loss to those that exist already."""
+        if self._item is None or not self._can_repeat or not self._can_halve:
             run(loss)
             return
         weights = self._weights()
@@ -72,7 +74,7 @@ class HalvedSteps:
             self._put_back(weights, held, add=True)
             self._item = self._before = None
             return
-        loss.detach_()  # from what the step has kept, for which there is no room
+        loss.detach_()  # frees the tensors that the step kept for its gradients
         self._halves.halve(count)
         trainer = self._task.trainer
         with trainer.precision_plugin.forward_context():
@@ -95,7 +97,7 @@ class HalvedSteps:
                 weight.grad = before if weight.grad is None else before.add_(weight.grad)
 
     def _loss_of_halves(self) -> Tensor:
-        """The loss, whose gradients are known when it is."""
+        """The loss of the item, computed in halves; its gradients are computed at the same time."""
         task, item, weights = self._task, self._item, self._weights()
         places = task.places_to_cut(item)
         sums: list[Tensor | None] = [None] * len(weights)
@@ -122,7 +124,7 @@ class HalvedSteps:
 
 
 class _Known(torch.autograd.Function):
-    """A value with gradients that are known."""
+    """A value whose gradients were computed before."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor | None], *weights: Tensor) -> Tensor:

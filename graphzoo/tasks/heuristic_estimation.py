@@ -1,4 +1,4 @@
-"""Heuristic estimation: how well an encoder can tell a heuristic of the full graph from subgraphs."""
+"""Heuristic estimation: how well an encoder predicts a heuristic of the full graph from subgraphs."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class HeuristicEstimation(LinkPrediction):
         return "val/rmse"
 
     def setup(self, stage: str) -> None:
-        """Compute the targets of all pairs but the negatives of training, which are others in every epoch."""
+        """Compute the targets of all pairs, except of training negatives, which are drawn in every epoch."""
         super().setup(stage)
         datamodule = self._datamodule()
         graph = datamodule.graph
         if graph.valid_edges_at_test:
             raise UsageError(
-                f"{graph.name} is tested on another graph than it is trained on, with other scores of a "
-                "heuristic\nTake data whose test uses the training links alone"
+                f"{graph.name} is tested on another graph than it is trained on, where a heuristic has other "
+                "scores\nTake data whose test uses the training links alone"
             )
         edge_index = datamodule.edge_index("train")
         self._targets = HeuristicTargets(
@@ -103,7 +103,7 @@ class HeuristicEstimation(LinkPrediction):
             self._of_split[prefix] = self._targets(pairs)
 
     def on_before_batch_transfer(self, batch: PairBatch, dataloader_idx: int) -> PairBatch:
-        """Put targets in the place of a training batch's labels, on the host, where both are."""
+        """Replace the labels of a training batch by targets, before it moves to the device."""
         if batch.edge_label is None:
             return batch
         assert self._targets is not None
@@ -125,7 +125,7 @@ class HeuristicEstimation(LinkPrediction):
         seen = ~predicted.isnan()
         self.num_evaluated = int(seen[: positive.numel()].sum())  # links, as of `LinkPrediction`
         if not bool(seen.all()) and not self.trainer.sanity_checking:
-            log.warning("not every pair was scored: the figures are of those that were")
+            log.warning("not every pair was scored: the metrics are those of the scored pairs")
         error = predicted[seen] - self._of_split[prefix][seen].double()
         self.log(f"{prefix}/rmse", error.square().mean().sqrt(), prog_bar=True, sync_dist=False)
         if prefix == "test" and self.trainer.is_global_zero:

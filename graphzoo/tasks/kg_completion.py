@@ -33,32 +33,32 @@ class KGCompletion(QueryScoring):
 
     Args:
         encoder: `GraphSpec -> QueryEncoder`.
-        loss: "ce": softmax over all entities; "filtered_ce": the same without the question's other training
-            answers (ours, not the paper's; for relations with many answers); "bce": the answer against
+        loss: "ce": softmax over all entities. "filtered_ce": the same without the question's other training
+            answers (ours, not the paper's; for relations with many answers). "bce": the answer against
             sampled negatives (KnowFormer, Eq. 12), the negatives weighted by a softmax of their logits
             (self-adversarial).
         num_negatives: K of "bce"; at most the number of entities is used.
-        adversarial_temperature: Divides the logits inside the weights' softmax.
-        loss_scale: Fixed factor on the mean loss of the global batch. It matters beside weight decay alone,
-            since Adam is otherwise blind to it; published "bce" runs sum over a device's batch.
-        remove_facts: What of the global batch is hidden from message passing: "exact" the facts and their
-            inverses, "one_hop" every edge between the two entities, "none" nothing (for comparison: answers
-            leak).
+        adversarial_temperature: Divides the logits inside the softmax of the negatives' weights.
+        loss_scale: Fixed factor on the mean loss of the global batch. It matters only with weight decay,
+            since Adam cancels it otherwise. Published "bce" runs sum over a device's batch.
+        remove_facts: What is hidden from message passing for each fact of the global batch: "exact" the fact
+            and its inverse, "one_hop" every edge between its two entities, "none" nothing (for comparison:
+            answers leak).
         lr: Learning rate of Adam.
         weight_decay: L2 penalty, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
         lr_gamma: See `lr_milestones`.
         ties: How tied scores rank: "realistic", "optimistic" or "pessimistic".
-        reverse_weight: Weight of the reverse query in evaluation and prediction: an answer t of
-            (h, r, ?) is also scored by h as the answer of (t, r^-1, ?), see `ReversedQueries`. Ours, not the
-            paper's; for small graphs, since every entity is asked for every relation.
+        reverse_weight: Weight of the reverse query in evaluation and prediction: the score of t as the answer
+            of (h, r, ?) is combined with that of h as the answer of (t, r^-1, ?), see `ReversedQueries`.
+            Ours, not the paper's; for small graphs, since every entity is asked for every relation.
         num_draws: Draws of the encoder's noise whose scores are averaged while evaluating, predicting and
             explaining.
-        max_score_bytes: Bound on the states alive while scoring; larger batches are scored in parts. Also on
-            the scores that `reverse_weight` keeps.
+        max_score_bytes: Bound on the memory of states while scoring; larger batches are scored in parts. It
+            also bounds the scores that `reverse_weight` keeps.
         seed: Seed of noise, dropout and negatives.
         start_from: Weights to begin with: a folder that `graphzoo export` wrote, or the name of weights that
-            graphzoo brings along. A run that is resumed has its own.
+            ship with graphzoo. A resumed run ignores it and takes its own weights.
     """
 
     accepts: ClassVar[tuple[type[Encoder], ...]] = (QueryEncoder,)
@@ -101,7 +101,7 @@ class KGCompletion(QueryScoring):
         self.test_table: list[dict[str, Any]] = []
         self._relations: list[str] = []  # of the data that it was built for
         self._removers: dict[int, FactRemover] = {}
-        self._weights: OfWeights[object] = OfWeights()  # something else for other weights
+        self._weights: OfWeights[object] = OfWeights()  # an object that changes when the weights do
         self._reversed = ReversedQueries(reverse_weight, is_binary=loss == "bce", max_bytes=max_score_bytes)
 
     @property
@@ -126,7 +126,7 @@ class KGCompletion(QueryScoring):
     # Training
 
     def configure_model(self) -> None:
-        """As in `Task`; a model that is there meets no data with other relations than its own."""
+        """See `Task`; a model that is already built refuses data with other relations."""
         trained = self._loaded_data.get("relations") or self._relations
         is_built = self.encoder is not None
         super().configure_model()
@@ -136,12 +136,12 @@ class KGCompletion(QueryScoring):
             self._relations = list(self._datamodule().relations)
 
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse weights of other relations, too."""
+        """See `Task`; also refuse weights that were trained with other relations."""
         self._check_relations(described, name)
         super().check_start(described, name)
 
     def _check_loaded(self) -> None:
-        if self._loaded_data:  # resumed with other data, too: vectors would go to other relations
+        if self._loaded_data:  # also when a fit resumes: vectors would belong to other relations
             self._check_relations(self._loaded_data, "the checkpoint")
         super()._check_loaded()
 
@@ -154,7 +154,7 @@ class KGCompletion(QueryScoring):
         own = type(self.query_encoder).__name__
         if encoder and encoder != own:
             raise UsageError(
-                f"{name} holds the weights of a {encoder}, and the model is a {own}\n"
+                f"{name} holds the weights of a {encoder}, but the model is a {own}\n"
                 "Give the --model that the weights were trained with"
             )
         tests = self.trainer.state.fn == "test" and set(here) <= set(there)
@@ -168,7 +168,7 @@ class KGCompletion(QueryScoring):
         )
 
     def on_fit_start(self) -> None:
-        """Fit micro-batches to Lightning's accumulation, and index the facts that batches hide."""
+        """Set up micro-batches, check the memory, and index the facts that batches hide."""
         super().on_fit_start()
         datamodule = self._datamodule()
         datamodule.hides, datamodule.knows_answers = self.remove_facts, self.loss != "ce"
@@ -190,7 +190,7 @@ class KGCompletion(QueryScoring):
         self.micro_batches.accumulate()
 
     def _check_mixture(self) -> None:
-        """Refuse what is not for several graphs."""
+        """Refuse encoders and settings that cannot be trained on several graphs."""
         if not self.query_encoder.any_relations:
             raise UsageError(
                 f"{type(self.query_encoder).__name__} has a vector for each relation of one graph, so it "
@@ -220,7 +220,7 @@ class KGCompletion(QueryScoring):
         return self._bce(logits, answer, batch) if self.loss == "bce" else self._ce(logits, answer, batch)
 
     def _seen(self, batch: TripleBatch) -> Tensor | None:
-        """Edges of the whole graph that the batch's queries see, [2n], bool; None: all."""
+        """Mask of the edges that the batch's queries see in the whole graph, [2n], bool; None for all."""
         mask = self._remover(batch.source).edge_mask(batch.removed)
         kept = self._datamodule().kept_facts(batch.epoch, batch.source)
         if kept is None:
@@ -229,7 +229,7 @@ class KGCompletion(QueryScoring):
         return edges if mask is None else mask & edges
 
     def _remover(self, source: int) -> FactRemover:
-        """What hides the facts of a global batch from a whole graph."""
+        """The object that hides the facts of a global batch from a whole graph."""
         if source not in self._removers:
             triples = self._datamodule().triples("train", source)
             num_nodes = self._graph("train", source).num_nodes
@@ -249,7 +249,7 @@ class KGCompletion(QueryScoring):
         if self.loss == "filtered_ce":
             others = torch.zeros_like(logits, dtype=torch.bool)
             others.index_put_(self._known_answers(batch), others.new_ones(()))
-            others.scatter_(1, answer[:, None], False)  # the question's own one stays
+            others.scatter_(1, answer[:, None], False)  # the question's own answer stays
             logits = logits.masked_fill(others, float("-inf"))
         return F.cross_entropy(logits, answer, reduction="none")
 
@@ -269,7 +269,7 @@ class KGCompletion(QueryScoring):
         return F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)
 
     def _seed_of_negatives(self, source: int) -> int:
-        """Facts of a mixture share their numbers with those of other graphs, and come up in several steps."""
+        """In a mixture, graphs number their facts alike, and a fact may come up several times in an epoch."""
         if len(self._datamodule().sources("train")) == 1:
             return self.seed
         return hash_numbers(self.seed, source, self.trainer.global_step)
@@ -283,7 +283,7 @@ class KGCompletion(QueryScoring):
     # Evaluation
 
     def on_validation_start(self) -> None:
-        """Refuse what cannot be asked, and forget what other weights said; see `check_data`."""
+        """Check the data (see `check_data`) and `reverse_weight`, and forget the scores of other weights."""
         super().on_validation_start()
         self._check_reversed("valid")
         self._begin_anew()
@@ -297,7 +297,7 @@ class KGCompletion(QueryScoring):
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Forget what other weights said, and the ranks of an evaluation that was broken off."""
+        """Forget the scores of other weights, and the ranks of an evaluation that did not finish."""
         self._reversed.clear()
         for prefix in self.metrics:
             self._metric(prefix).reset()
@@ -321,7 +321,7 @@ class KGCompletion(QueryScoring):
             )
 
     def num_questions(self, batches: Iterable[QueryBatch]) -> int | None:
-        """With `reverse_weight` a relation is asked from every entity, once in an evaluation."""
+        """With `reverse_weight`, each relation of the batches is also asked once for every entity."""
         if not self.reverse_weight:
             return None
         count, relations = 0, set[int]()
@@ -335,7 +335,7 @@ class KGCompletion(QueryScoring):
         self._rank("val", "valid", batch)
 
     def test_step(self, batch: QueryBatch, batch_idx: int) -> None:
-        """Rank the targets of test queries, where it is asked for under both protocols."""
+        """Rank the targets of test queries, under both protocols if the data ask for it."""
         self._rank("test", "test", batch)
         if len(self._datamodule().sources("test")) > 1:
             return
@@ -459,16 +459,16 @@ class KGCompletion(QueryScoring):
             graph: Facts to reason over, with inverses.
             head: [B], int64.
             relation: [B], int64, in 0..2R-1.
-            protocol: Of a model trained in neighbourhoods, another one than its own. Entities outside a
-                neighbourhood get whole numbers below all inside, the nearest first.
+            protocol: Protocol for a model trained in neighbourhoods; None for its own. Entities outside a
+                neighbourhood get integers below all scores inside, the nearest first.
 
         Returns:
-            [B, N]. A part that runs out of memory is halved and tried again; the scores are the same to the
-            last bits of a matrix product. With `reverse_weight`, those of both ends; what was asked in
-            reverse is kept until an evaluation begins or ends, or the graph is another.
+            [B, N]. A part that runs out of memory is halved and tried again, which changes at most the last
+            bits of the scores. With `reverse_weight`, scores of both directions are combined; those of the
+            reverse queries are kept until an evaluation begins or ends, or the graph changes.
 
         Raises:
-            UsageError: where `reverse_weight` asks for more than `max_score_bytes`.
+            UsageError: if `reverse_weight` needs more than `max_score_bytes`.
         """
         if self.reverse_weight:
             self._refuse_reversed_near(graph)
@@ -482,7 +482,7 @@ class KGCompletion(QueryScoring):
     # Checkpoints
 
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
-        """The relation vocabulary and the data's fingerprint: entities are free, relations are not."""
+        """Relation names and the data's fingerprint; entities need not be the same in other data."""
         near = datamodule.neighbourhoods
         return {
             "relations": list(datamodule.relations),
@@ -498,7 +498,7 @@ class KGCompletion(QueryScoring):
     def data_options(
         cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
     ) -> list[dict[str, Any]]:
-        """Where a model that was trained in neighbourhoods predicts; a new training says it itself."""
+        """The neighbourhoods of the training; none for a fit, which may choose its own."""
         spec = described["data"].get("neighbourhoods")
         if spec is None or is_fit:
             return []

@@ -1,4 +1,4 @@
-"""Link prediction: any encoder, its states made into a logit per node pair; metrics are ranks and areas."""
+"""Link prediction: any encoder, and a decoder from its states to a logit per node pair."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ class LinkPrediction(Task):
     """Trains an encoder to tell links from unlinked pairs (binary cross-entropy), and ranks them.
 
     A `PairEncoder` sees the subgraph around each pair, without the pair's own link. A `NodeEncoder` or
-    `QueryEncoder` sees the whole graph; while training the links of the global batch are hidden from it. For
-    a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0); with
-    `LinkDataModule(neighbourhood=K)` it sees K nodes around u, and of a training pair its own link is hidden.
+    `QueryEncoder` sees the whole graph; while training, the links of the global batch are hidden from it. For
+    a `QueryEncoder` the pair (u, v) is the answer v to the query (u, relation 0). With
+    `LinkDataModule(neighbourhood=K)` it sees K nodes around u, and a training pair hides only its own link.
     A `GraphPairScorer`, such as a heuristic, scores pairs itself and is only evaluated.
 
     Args:
         encoder: `GraphSpec -> PairEncoder | NodeEncoder | QueryEncoder | GraphPairScorer`.
         decoder: "hadamard", "dot", "concat" or "linear", see `PairDecoder`; None: "linear" for encoders of
             pairs, else "hadamard". A `QueryEncoder` has its own.
-        dropout: On the input of each of the decoder's layers.
-        hide_positives: Whether the batch's links are hidden from encoders of the whole graph; False is for
-            comparison, the answers leak.
-        metric: What selects the checkpoint: "mrr", "hits@20", "auroc", "ap", ...; None: the data
-            set's own.
+        dropout: Dropout rate on the input of each of the decoder's layers.
+        hide_positives: Whether the batch's links are hidden from encoders of the whole graph. False is for
+            comparison: the answers leak.
+        metric: Metric that selects the checkpoint: "mrr", "hits@20", "auroc", "ap", ...; None takes that of
+            the data set.
         lr: Learning rate of AdamW.
         weight_decay: Decoupled weight decay, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
-        num_draws: As for `KGCompletion`; for encoders of queries.
+        num_draws: See `KGCompletion`; for encoders of queries.
         seed: Seed of noise and dropout.
         start_from: Weights to begin with: a folder that `graphzoo export` wrote.
     """
@@ -116,7 +116,7 @@ class LinkPrediction(Task):
     # Building
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
-        """What makes logits of the encoder's states."""
+        """The decoder from the encoder's states to logits."""
         if isinstance(encoder, QueryEncoder):
             if self.decoder_kind is not None:
                 raise UsageError(
@@ -190,7 +190,7 @@ class LinkPrediction(Task):
     # Training
 
     def on_fit_start(self) -> None:
-        """Fit micro-batches to Lightning's accumulation, and index the links that batches hide."""
+        """Set up micro-batches, check the memory, and index the links that batches hide."""
         super().on_fit_start()
         datamodule = self._datamodule()
         if self.batching == "sources":
@@ -198,7 +198,7 @@ class LinkPrediction(Task):
             share = math.ceil(num_links / self.trainer.world_size)
             near = datamodule.neighbourhoods("train", training=True)
             num_nodes = datamodule.graph.num_nodes if near is None else near.num_nodes
-            # each a source to be asked; so may be its negatives, unless they have the link's and its graph
+            # Sources to ask for each link: its own, and those of its negatives unless they share it.
             shares_source = datamodule.structured_negatives and near is None
             each = 1 if shares_source else 1 + datamodule.num_negatives
             at_once = each * self.micro_batches.least_at_once(share)
@@ -207,7 +207,7 @@ class LinkPrediction(Task):
         self._hider = None  # of an earlier fit
         if self.hide_positives and self.batching != "subgraphs":
             self._hider = LinkHider(self._edges("train"), datamodule.graph.num_nodes).to(self.device)
-        # else the whole graph is encoded, however few pairs are asked
+        # other encoders encode the whole graph, so that fewer pairs would save no memory
         if self.batching in ("sources", "subgraphs"):
             self.fit_to_memory()
         self.micro_batches.accumulate()
@@ -227,7 +227,7 @@ class LinkPrediction(Task):
 
     def _losses_and_auxiliary(self, batch: PairBatch) -> tuple[Tensor, Tensor | None]:
         assert batch.edge_label is not None
-        # Encoders of the whole graph have one draw per step, whatever ranks and parts it is cut into.
+        # An encoder of the whole graph has one draw per step, however ranks and parts divide the step.
         step = self.trainer.global_step + 1
         name = (batch.epoch, batch.number) if self.batching == "subgraphs" else (step,)
         noise_seed = hash_numbers(self.seed, *name)
@@ -236,7 +236,7 @@ class LinkPrediction(Task):
 
     @property
     def logs_epochs(self) -> bool:
-        """Below 20 steps most epochs would end without a row."""
+        """True below 20 steps: most epochs would end without a logged step."""
         datamodule = self._datamodule()
         num_links: int = datamodule.graph.train.shape[0]
         return bool(math.ceil(num_links / datamodule.batch_size) < 20)
@@ -246,7 +246,7 @@ class LinkPrediction(Task):
         return F.binary_cross_entropy_with_logits(logits, label, reduction="none")
 
     def configure_optimizers(self) -> Any:
-        """AdamW, its rate cut at the milestones; the command's `--optimizer` replaces it."""
+        """AdamW with the learning rate cut at the milestones; the command's `--optimizer` replaces it."""
         groups = self.parameter_groups(self.weight_decay)
         optimizer = torch.optim.AdamW(groups, lr=self.lr, fused=self.fuses_optimizer)
         if not self.lr_milestones:
@@ -256,11 +256,11 @@ class LinkPrediction(Task):
     # Evaluation
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies go without the links that are hidden and the states of all nodes, too."""
+        """Copies also leave out the index of hidden links and the states of all nodes."""
         return {**super().__getstate__(), "_hider": None, "_states": None}
 
     def forget_states(self) -> None:
-        """Compute the states of all nodes anew at the next `score_batch`: weights or graph are others."""
+        """Let the next `score_batch` compute the states of all nodes again: weights or graph have changed."""
         self._states = None
 
     on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = forget_states
@@ -278,7 +278,7 @@ class LinkPrediction(Task):
         return self.score_batch(batch)
 
     def attention_entropy(self, batch: PairBatch) -> Tensor | None:
-        """Of the first pairs, or of some of their nodes."""
+        """See `Task.attention_entropy`; of the first pairs, or of some of their nodes."""
         encoder = self.encoder
         if not len(batch):
             return None
@@ -323,7 +323,7 @@ class LinkPrediction(Task):
         figures = metric.compute()
         self.num_evaluated, self.ranked_among = metric.num_ranked, metric.num_negatives
         if not metric.is_complete() and not self.trainer.sanity_checking:
-            log.warning("not every pair was scored: the figures are of those that were")
+            log.warning("not every pair was scored: the metrics are those of the scored pairs")
         for name, value in figures.items():
             self.log(f"{prefix}/{name}", value, prog_bar=self.monitor == f"val/{name}", sync_dist=False)
         if prefix == "test":
@@ -346,11 +346,11 @@ class LinkPrediction(Task):
     def score_batch(self, batch: PairBatch, split: str = "test") -> Tensor:
         """Logits of a batch's pairs on the message graph of a split, [B].
 
-        States of an encoder of nodes are computed once and kept until `forget_states`. A batch that runs out
-        of memory is scored in halves; with an encoder of queries, pairs of one source stay together.
+        The states of a `NodeEncoder` are computed once and kept until `forget_states`. A batch that runs out
+        of memory is scored in halves; for a `QueryEncoder`, pairs with the same source stay together.
 
         Raises:
-            OutOfMemoryError: if one pair alone, or one source, is too much.
+            OutOfMemoryError: if a single pair, or a single source, is too much.
         """
         if isinstance(self.encoder, GraphPairScorer):
             return self._logits(batch, split, None)[0]
@@ -457,7 +457,7 @@ class LinkPrediction(Task):
         with torch.no_grad():
             if self._hider is None:
                 kept, precomputed = edge_index, encoder.precompute(x, edge_index)
-            else:  # what depends on the edges depends on the hidden ones too
+            else:  # precomputed values must not know the hidden edges
                 mask = self._hider.keep(batch.removed)
                 kept, precomputed = encoder.precompute_masked(x, edge_index, mask)
         return encoder.forward_with_auxiliary(x, kept, noise_seed=noise_seed, **precomputed)
@@ -473,7 +473,7 @@ class LinkPrediction(Task):
     # Checkpoints
 
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
-        """The data's name, fingerprint, split and how its pairs became batches."""
+        """Treatment of the features; name, fingerprint and split of the data; how pairs become batches."""
         transform = datamodule.transform
         return {
             "features": None if transform is None else transform.describe(),
@@ -489,7 +489,7 @@ class LinkPrediction(Task):
     def data_options(
         cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
     ) -> list[dict[str, Any]]:
-        """The settings of the sampler; a new training is free to draw and to ask as it likes."""
+        """The sampler's settings of the training; a fit may choose relabelings and directions itself."""
         there = described["data"]["settings"]
         names = [*_FIXED, *_NEAR, *(() if is_fit else ("num_relabelings", "both_directions"))]
         options = [{name: there[name]} for name in names if name in there]  # older checkpoints lack some
@@ -498,7 +498,7 @@ class LinkPrediction(Task):
         return options + ([{"directed": True}] if is_own and there["is_directed"] else [])
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse other settings of the sampler, too."""
+        """See `Task`; also refuse other settings of the sampler and other features."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()
         fixed: tuple[str, ...] = _FIXED + (() if trained["features"] is None else ("normalize_features",))
         if "neighbourhood" in before:  # older checkpoints have none
@@ -509,7 +509,7 @@ class LinkPrediction(Task):
                     f"the model was trained with {option} {before[option]}, here it is {now[option]}\n"
                     f"Give --data.{option} {before[option]}"
                 )
-        # some encoders of pairs can be told to read none
+        # encoders with use_features=False read none
         if not isinstance(self.encoder, QueryEncoder) and getattr(self.encoder, "use_features", True):
             check_features_of(trained, datamodule)
         super().check_data(trained, datamodule)
@@ -523,7 +523,7 @@ class LinkPrediction(Task):
             remedy = f"--data.split_index {split['index']}"
             if datamodule.is_named and not (protocol and index):
                 remedy += f" --data.protocol {split['name']}"
-            elif index or not protocol:  # of these files none is that split
+            elif index or not protocol:  # no index gives that split of these files
                 remedy = "the files that it was trained on"
             raise UsageError(
                 f"the model was trained on split {split['name']} {split['index']} of these links; those "

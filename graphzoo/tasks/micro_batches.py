@@ -1,4 +1,4 @@
-"""How many samples of a batch go through a model at once, where nobody says so."""
+"""Chooses how many samples of a batch go through the model at once, unless the user does."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PROBED = 8
-"""Samples that go forward to see what a batch takes; no smaller batch is ever cut."""
-_NEVER = 2**62  # of what Lightning counts until it validates
-# For what a step keeps for its gradients; at its peak the process had up to four times as much. On a CPU
-# never more, however much is free: dropout, which a micro-batch of pairs draws for itself, would be another.
+"""Samples of the forward pass that measures the memory; batches of this size are never cut."""
+_NEVER = 2**62  # batches until Lightning validates
+# Bytes that a step may keep for its gradients; the peak of the process was up to four times that. On a CPU
+# the bound is fixed, however much is free: a micro-batch of pairs draws its own dropout, so that results
+# would depend on the memory.
 _BUDGET = 2**30
-# Attribute of trainer and DataModule: their own values of what a fit has changed.
+# Attribute of trainer and DataModule that holds the values of settings from before a fit changed them.
 _LENT = "_graphzoo_lent"
 
 
 def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
-    """Bytes that `run` keeps for the backward pass, without the weights. Nothing is changed by it."""
+    """Bytes that `run` keeps for the backward pass, without the weights. The module stays unchanged."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     kept: dict[int, int] = {}
 
@@ -55,7 +56,7 @@ def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
         with fork_rng([*devices]), torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
             result = run()
         needed = sum(size for place, size in kept.items() if place not in weights)
-        del result  # alive until here, so that no address was given twice
+        del result  # only now: memory that is freed earlier could be counted under the same address
         return needed
     finally:
         for part, mode in modes.items():
@@ -67,7 +68,7 @@ def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
 
 
 def _probes(datamodule: Any) -> Iterator[Any]:
-    """A part of a batch of each graph that is trained on, from the epoch with the largest neighbourhoods."""
+    """A part of a batch of each training graph, from the epoch with the largest neighbourhoods."""
     datamodule.micro_batch_size = PROBED
     try:
         loader = datamodule._training_loader(getattr(datamodule, "largest_epoch", 0))
@@ -83,10 +84,10 @@ def _probes(datamodule: Any) -> Iterator[Any]:
 
 
 def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) -> int:
-    """The largest power of two whose step keeps no more than the budget; the whole share if that fits.
+    """Samples of a micro-batch whose step stays within the memory budget: `share`, or a power of two.
 
-    The task is built and on its device; its `sample_losses` are computed once. `share` is the most samples
-    that this process gets of a batch.
+    The task is built and on its device; its `sample_losses` are computed once for each training graph.
+    `share` is the largest number of samples that this process gets of a batch.
     """
     needed = 0.0
     for batch in _probes(datamodule):
@@ -104,14 +105,14 @@ def size_that_fits(task: Task, trainer: Trainer, datamodule: Any, share: int) ->
 
 
 class MicroBatches:
-    """The parts that a task's batches go through the encoder in, from one fit to the next.
+    """Cuts a task's batches into micro-batches, and sets Lightning's accumulation accordingly.
 
     Args:
         task: On its device by the time of `choose`.
 
     Attributes:
-        count: Parts of a batch; Lightning takes a step after as many.
-        chosen: Samples of a part, where nobody gave a number; a checkpoint has it.
+        count: Micro-batches of a batch; Lightning takes a step after that many.
+        chosen: Samples of a micro-batch, if `choose` decided it. Checkpoints store it.
     """
 
     def __init__(self, task: Task) -> None:
@@ -133,13 +134,13 @@ class MicroBatches:
 
     @property
     def share(self) -> int:
-        """Most samples of a loader item of this process."""
+        """Largest number of samples in a loader item of this process."""
         whole = self._whole_share
         most: int = self._datamodule.micro_batch_size or whole
         return min(most, whole)
 
     def least_at_once(self, share: int) -> int:
-        """Samples that go through the encoder at once, as few as a batch of `share` may be cut into."""
+        """The smallest number of samples at once into which a batch of `share` may be cut."""
         if self._may_cut:
             return min(PROBED, share)
         most: int = self._datamodule.micro_batch_size or share
@@ -147,12 +148,12 @@ class MicroBatches:
 
     @property
     def _may_cut(self) -> bool:
-        """Whether nobody said in which parts a batch is computed, or accumulates batches."""
+        """Whether the user has neither set a micro-batch size nor accumulates batches."""
         is_whole: bool = self._task.trainer.accumulate_grad_batches == 1
         return is_whole and self._datamodule.micro_batch_size is None
 
     def choose(self) -> None:
-        """Cut batches that take too much memory, where nobody gave a size of the parts."""
+        """Cut batches that take too much memory, unless the user has set a micro-batch size."""
         task, datamodule, share = self._task, self._datamodule, self._whole_share
         if not self._may_cut or share <= PROBED:
             return
@@ -165,7 +166,7 @@ class MicroBatches:
         log.info("batches of %d go through the encoder in parts of %d, to save memory", share, self.chosen)
 
     def accumulate(self) -> None:
-        """Let Lightning take a step after as many loader items as the data make of a batch."""
+        """Let Lightning take a step after all micro-batches of a batch."""
         parts, trainer = self._datamodule.num_micro_batches, self._task.trainer
         self.count = parts
         if parts == 1:
@@ -173,8 +174,8 @@ class MicroBatches:
         refuse_scheduled_steps(trainer, f"would count the {parts} parts that each batch is computed in")
         if trainer.accumulate_grad_batches not in (1, parts):
             raise UsageError(
-                f"the data makes {parts} micro-batches of each batch, which set accumulate_grad_batches; "
-                f"leave it out instead of asking for {trainer.accumulate_grad_batches}"
+                f"each batch is computed in {parts} micro-batches, so accumulate_grad_batches is {parts}; "
+                f"got {trainer.accumulate_grad_batches}: leave it out"
             )
         if trainer.accumulate_grad_batches == 1:
             self._lend(trainer, "accumulate_grad_batches", parts)
@@ -197,11 +198,11 @@ class MicroBatches:
             self._lend(trainer, "limit_train_batches", int(whole * limit) * parts)
 
     def begin_item(self) -> None:
-        """Before each item of the training loader."""
+        """To be called before each item of the training loader."""
         self._step_before = self._task.trainer.global_step
 
     def end_item(self) -> None:
-        """Let Lightning validate after whole steps where it counts items over epochs that end with fewer."""
+        """Let Lightning validate after whole steps, though it counts items and epochs may end with fewer."""
         if self._validates_every is None:
             return
         trainer = self._task.trainer
@@ -210,22 +211,22 @@ class MicroBatches:
         trainer.val_check_batch = 1 if is_due else _NEVER
 
     def resume(self, chosen: object) -> None:
-        """Go on with what a checkpoint says was chosen; where it says nothing, with whole batches."""
+        """Continue with the size that a checkpoint stores, or with whole batches if it stores none."""
         self.chosen = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
         self._is_over = False
 
     def end_fit(self) -> None:
-        """Leave trainer and data as they were before; another fit chooses its own size."""
+        """Restore the settings of trainer and data; another fit chooses its own size."""
         trainer = self._task._trainer
         for owner in (trainer, getattr(trainer, "datamodule", None)):
             for name, (own, lent) in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
-                if getattr(owner, name) == lent:  # else somebody has set another one meanwhile
+                if getattr(owner, name) == lent:  # a value that was set meanwhile stays
                     setattr(owner, name, own)
         self._validates_every = None
         self._is_over = True  # a checkpoint that is saved now still has the size
 
     def _lend(self, owner: Any, name: str, value: int) -> None:
-        # kept by the owner, which another task may meet after a fit that failed
+        # Stored in the owner: after a failed fit another task may have to restore it.
         lent = owner.__dict__.setdefault(_LENT, {})
         own = lent[name][0] if name in lent else getattr(owner, name)
         lent[name] = own, value

@@ -1,4 +1,4 @@
-"""Node classification: one class per node or yes-no labels, whole graphs or random parts of them."""
+"""Node classification: one class per node or yes-no labels, on whole graphs or random parts of them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_VOTES = 5  # validations with one class everywhere, before that is said
+_VOTES = 5  # validations in a row with one predicted class, before the warning
 
 NodeMetric = Literal["accuracy", "roc_auc"]
 _LOGGED = {"accuracy": "acc", "roc_auc": "auroc"}
 
 
 def _is_graph_of(trained: Mapping[str, Any], datamodule: Any) -> bool:
-    """Whether it was `trained` on; other neighbours or features leave the nodes of a name what they are."""
+    """Whether the model was `trained` on this graph: a data set's nodes stay the same with other features."""
     is_named = getattr(datamodule, "is_named", True)
     same_name = is_named and datamodule.graph.name == trained["name"]
     return bool(same_name or datamodule.fingerprint == trained["fingerprint"])
@@ -53,15 +53,15 @@ class NodeClassification(Task):
     Args:
         encoder: `GraphSpec -> NodeEncoder`.
         metric: "accuracy" or "roc_auc" (of class 1, or the mean over yes-no labels that have both answers);
-            None: the data set's own metric.
-        class_weights: None; "balanced": inversely to a class's share of the training nodes; or one factor per
-            class. They are scaled to a mean of 1 over the training nodes, and are for training alone:
-            val/loss and test/loss count every node once.
+            None takes that of the data set.
+        class_weights: Weights of the classes in the training loss: None for none, "balanced" for the inverse
+            of a class's share of the training nodes, or one factor per class. They are scaled to a mean of 1
+            over the training nodes. val/loss and test/loss are not weighted.
         decoder: "linear", or "mlp" with one hidden layer.
-        dropout: On the input of each of the decoder's layers.
+        dropout: Dropout rate on the input of each of the decoder's layers.
         lr: Learning rate of Adam.
         weight_decay: L2 penalty.
-        decay_biases: Whether it holds for biases too, as in the published code.
+        decay_biases: Whether the penalty includes biases, as in the published code.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
         checkpoint_by_loss: Whether the checkpoint is chosen by val/loss instead of the metric.
@@ -164,7 +164,7 @@ class NodeClassification(Task):
         """Make the metrics once the data are known, and refuse one that does not suit them."""
         super().setup(stage)
         if stage == "fit" and self._datamodule().batch_size is not None:
-            # The sampler makes one batch of what is accumulated, and is made once.
+            # The sampler is made once, and one of its batches is all that is accumulated.
             refuse_scheduled_steps(self.trainer, "changes how many parts of the graph make a step")
         graph = self._datamodule().graph
         if self.metric_name == "roc_auc" and not graph.is_multi_label and graph.num_classes != 2:
@@ -172,7 +172,7 @@ class NodeClassification(Task):
                 f"roc_auc is for two classes or for yes-no labels, {graph.name} has {graph.num_classes} "
                 "classes\nTake --model.metric accuracy"
             )
-        # Every rank evaluates the whole graph, so there is nothing to add up between them.
+        # Every rank evaluates the whole graph, so metrics are not summed over ranks.
         kind = RocAuc if self.metric_name == "roc_auc" else Accuracy
         for prefix in ("val", "test"):
             self.metrics[prefix] = kind(sync_on_compute=False)
@@ -180,7 +180,7 @@ class NodeClassification(Task):
     # Training
 
     def on_fit_start(self) -> None:
-        """Weigh the classes, and compute what the encoder needs of the graph once."""
+        """Compute the class weights, and what the encoder precomputes for the graph."""
         super().on_fit_start()
         self._votes = 0
         datamodule = self._datamodule()
@@ -196,7 +196,7 @@ class NodeClassification(Task):
         datamodule.skip_edges = prepared.is_sliceable
 
     def _weigh_classes(self, y: Tensor, train: Tensor, graph: Any) -> Tensor | None:
-        """Factors with a mean of 1 over the training nodes, [C]."""
+        """Weights of the classes [C], with a mean of 1 over the training nodes; None for none."""
         if self.class_weights is None:
             return None
         if graph.is_multi_label:
@@ -215,7 +215,7 @@ class NodeClassification(Task):
         if not mean > 0:
             raise UsageError(
                 "class_weights are 0 for every class of the training nodes\n"
-                "Give a class that they have a weight above 0"
+                "Give a weight above 0 to a class that they have"
             )
         return (weights / mean).float()
 
@@ -233,12 +233,12 @@ class NodeClassification(Task):
 
     @property
     def parts_of_batch(self) -> int:
-        """Parts of a global batch, of which the sampler makes one of what a user accumulates."""
+        """Parts of a global batch; here accumulated batches form one global batch, see `PartSampler`."""
         return self.trainer.world_size * self.trainer.accumulate_grad_batches
 
     @property
     def less_memory(self) -> str:
-        """What to do when a training step runs out of memory, a line."""
+        """The remedy when a training step runs out of memory, one line."""
         size = getattr(self._datamodule(), "batch_size", None)
         nodes = self._datamodule().graph.num_nodes if size is None else size
         how = "" if size is not None else ": training then takes parts of the graph of that size"
@@ -246,7 +246,7 @@ class NodeClassification(Task):
 
     @property
     def logs_epochs(self) -> bool:
-        """Alone in its epoch, a step is what the epoch's row is about."""
+        """True on a whole graph, where an epoch has one step."""
         return getattr(self._datamodule(), "batch_size", None) is None
 
     def _losses(self, logits: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -259,7 +259,7 @@ class NodeClassification(Task):
         return (losses * known).sum(1) / known.sum(1).clamp(min=1)
 
     def configure_optimizers(self) -> Any:
-        """Adam, its rate cut at the milestones; the command's `--optimizer` replaces it."""
+        """Adam with the learning rate cut at the milestones; the command's `--optimizer` replaces it."""
         if self.decay_biases:
             groups = [{"params": list(self.parameters()), "weight_decay": self.weight_decay}]
         else:
@@ -282,7 +282,7 @@ class NodeClassification(Task):
         if batch.index is None:
             assert batch.edge_index is not None
             x, own = batch.x, self._datamodule().graph.x
-            if x.dtype != own.dtype:  # Lightning has cast them, anew for every batch
+            if x.dtype != own.dtype:  # Lightning casts them for every batch: take the tensor that is kept
                 x = self.in_precision(own)
             prepared = self._prepare(x, batch.edge_index)
             return prepared.x, prepared.edge_index, prepared.precomputed
@@ -304,7 +304,7 @@ class NodeClassification(Task):
         return self._score(batch)[1]
 
     def attention_entropy(self, batch: NodeBatch) -> Tensor | None:
-        """Of a few validation nodes."""
+        """See `Task.attention_entropy`; of a few validation nodes."""
         if not len(batch):
             return None
         x, edge_index, precomputed = self._inputs(batch)
@@ -321,12 +321,12 @@ class NodeClassification(Task):
     def data_options(
         cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
     ) -> list[dict[str, Any]]:
-        """The treatment of features; one kind rules the other out."""
+        """The treatment of the features in training."""
         features = described["features"]
         return [scaling_options(features), {"reduce_channels": features["reduce_channels"]}]
 
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse other features and classes, too; another graph is evaluated as it is."""
+        """See `Task`; also refuse other features and classes. Another graph may be evaluated."""
         features, before = datamodule.transform.describe(), trained["features"]
         for key, option in (("normalize", "normalize_features"), ("reduce_channels", "reduce_channels")):
             if features[key] != before[key]:
@@ -339,7 +339,7 @@ class NodeClassification(Task):
             raise UsageError(
                 f"the model was trained on features reduced to {before['reduce_channels']} by a projection "
                 "learnt from its graph; another graph would get another projection\n"
-                "Predict on it: predict reduces its features as those of the training"
+                "Use predict, which applies the projection of the training"
             )
         classes, known = list(datamodule.graph.class_names), list(trained["classes"])
         if classes != known:
@@ -388,7 +388,7 @@ class NodeClassification(Task):
             self.test_tables = self._tables(states, logits, batch)
 
     def _notice_one_class(self, predicted: Tensor, target: Tensor) -> None:
-        """Say so, once, when every node is given the same class for some validations in a row."""
+        """Warn once if several validations in a row predict the same class for every node."""
         if self.trainer.sanity_checking or len(target) < 2 or bool((target == target[0]).all()):
             return
         self._votes = self._votes + 1 if bool((predicted == predicted[0]).all()) else 0
@@ -397,8 +397,8 @@ class NodeClassification(Task):
             names = graph.class_names
             remedy = "--model.metric roc_auc or " if graph.num_classes == 2 else ""
             log.warning(
-                "all %d validation nodes get class %s, %d validations in a row: a vote of the majority; with "
-                "classes of unequal size try %s--model.class_weights balanced",
+                "all %d validation nodes get class %s, %d validations in a row: the model predicts one class "
+                "for all; if classes differ in size, try %s--model.class_weights balanced",
                 len(target), names[number] if names else number, _VOTES, remedy,
             )  # fmt: skip
 
@@ -424,7 +424,7 @@ class NodeClassification(Task):
         if metric.update_called:
             name = f"{prefix}/{_LOGGED[self.metric_name]}"
             self.log(name, metric.compute(), prog_bar=True, sync_dist=False)
-            data = self._datamodule()  # all of a split at once
+            data = self._datamodule()  # a split is evaluated in one batch
             self.num_evaluated = data.num_valid if prefix == "val" else data.num_tested
         metric.reset()
 

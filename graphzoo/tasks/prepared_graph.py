@@ -1,4 +1,4 @@
-"""A graph with what an encoder computes of it once, kept where the model is."""
+"""A graph and the values that an encoder precomputes for it, kept on the model's device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PreparedGraph:
                 matrix = x.to_sparse_csr()
         else:
             matrix = x
-        # Made in a validation before training, tensors of inference mode could not be trained on.
+        # A validation before training may make them; training cannot use tensors of inference mode.
         with torch.inference_mode(False), torch.no_grad():
             prepared = encoder.precompute(matrix, edge_index, cache=cache)
             self.precomputed: dict[str, Any] = {name: value.to(device) for name, value in prepared.items()}
@@ -53,7 +53,7 @@ class PreparedGraph:
 
     @property
     def is_sliceable(self) -> bool:
-        """Whether a part of the graph needs nothing but its nodes' rows of what was computed of the whole."""
+        """Whether a part of the graph needs only its nodes' rows of the precomputed values, and no edges."""
         size, values = self.x.shape[:1], self.precomputed.values()
         rows = all(isinstance(value, Tensor) and value.shape[:1] == size for value in values)
         return self.edge_index is None and rows
@@ -68,5 +68,5 @@ def _takes_sparse(encoder: NodeEncoder) -> bool:
 
 
 def _is_mostly_empty(x: Tensor) -> bool:
-    """Whether a sparse product is the faster one on a CPU: bags of words hold 1 or 2 % of their words."""
+    """Whether a sparse product is faster on a CPU: in bags of words, 1 or 2 % of the entries are not 0."""
     return x.layout is torch.strided and x.shape[1] >= 256 and int(torch.count_nonzero(x)) < 0.05 * x.numel()

@@ -1,4 +1,4 @@
-"""Scores of queries: on a whole graph or in their neighbourhoods, in as many parts as memory asks for."""
+"""Scores of queries, on the whole graph or in their neighbourhoods, in parts that fit into memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class QueryScoring(Task):
 
     @property
     def neighbourhoods(self) -> NeighbourhoodSpec | None:
-        """How queries get their neighbourhoods: as the data say, or else as the checkpoint was trained."""
+        """How queries get their neighbourhoods: as in the data, or without data as in the checkpoint."""
         if self._has_data():
             spec: NeighbourhoodSpec | None = self._datamodule().neighbourhoods
             return spec
@@ -81,7 +81,7 @@ class QueryScoring(Task):
             return None
         if (protocol or spec.protocol) != "neighbourhood":
             return None
-        near = self._near  # read once: another thread may ask about another graph meanwhile
+        near = self._near  # read once: another thread may replace it for another graph
         if near is None or near[0] is not graph or near[1] != spec:
             sampler = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
             self._near = near = graph, spec, sampler
@@ -136,7 +136,7 @@ class QueryScoring(Task):
 
     @property
     def most_far(self) -> int:
-        """Entities outside that a query may be asked about: as many as are in its neighbourhood."""
+        """How many entities outside its neighbourhood a query may be scored for: as many as are inside."""
         spec = self.neighbourhoods
         return 0 if spec is None else spec.num_nodes
 
@@ -152,16 +152,16 @@ class QueryScoring(Task):
     def edge_gradients(
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, tail: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Logit of one answer and its derivative in every edge's weight; see `QueryEncoder.edge_gradients`.
+        """Logit of one answer and its gradient for every edge's weight; see `QueryEncoder.edge_gradients`.
 
         Args:
             graph: Facts to reason over, with inverses; the fact itself and its inverse are hidden.
             head: [1], int64.
             relation: [1], int64, in 0..2R-1.
-            tail: The answer, [1], int64; brought into the neighbourhood where it lies outside.
+            tail: The answer, [1], int64; if it lies outside the neighbourhood, it is brought in.
 
         Returns:
-            A scalar and [E].
+            The logit, a scalar, and the gradients [E].
         """
         near, head, node, mask = self._around(graph, head, relation, tail)
 
@@ -184,9 +184,9 @@ class QueryScoring(Task):
         return value, gradient
 
     def attention(self, graph: RelationalGraph, head: Tensor, relation: Tensor, node: Tensor) -> Tensor:
-        """Whom the answer `node` of one query attends to, [L, N, 1]; see `QueryEncoder.attention`.
+        """Attention of the answer `node` of one query, [L, N, 1]; see `QueryEncoder.attention`.
 
-        The fact itself is hidden, as in `edge_gradients`; entities outside a neighbourhood get nothing.
+        The fact itself is hidden, as in `edge_gradients`; entities outside a neighbourhood have weight 0.
         """
         near, head, place, mask = self._around(graph, head, relation, node)
         weights = mean_of_draws(
@@ -203,11 +203,11 @@ class QueryScoring(Task):
     def _around(
         self, graph: RelationalGraph, head: Tensor, relation: Tensor, node: Tensor
     ) -> tuple[RelationalGraph | QueryGraph, Tensor, Tensor, Tensor | None]:
-        """What one query reasons over, its head and a node there, and the mask that hides their fact."""
+        """The graph that one query sees, its head and a node there, and a mask that hides their fact."""
         hidden = edges_of_fact(graph, int(head), int(relation), int(node))
         if (sampler := self._sampler(graph)) is None:
             return graph, head, node, ~hidden if bool(hidden.any()) else None
-        # What is not a fact takes nothing away: its neighbourhood is that of the prediction.
+        # If the answer is not a fact, nothing is hidden: the neighbourhood is that of the prediction.
         hides: Literal["exact", "none"] = "exact" if hidden.any() else "none"
         near = sampler(head, relation, node, hides=hides, outside="bring", with_edges=True)[0].to(head.device)
         return near, near.find(head), near.find(node), None

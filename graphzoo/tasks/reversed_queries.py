@@ -1,4 +1,4 @@
-"""Reverse queries: the score of (h, r, t) joined with that of h as the answer of (t, r^-1, ?)."""
+"""Reverse queries: combine the score of (h, r, t) with that of h as the answer of (t, r^-1, ?)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphzoo.errors import UsageError, check_range
 from graphzoo.ops import RelationalGraph
 from graphzoo.system.units import size
 
-_ROWS = 256  # whose probabilities are taken at once
+_ROWS = 256  # rows whose probabilities are computed at once
 
 
 class ReversedQueries:
@@ -27,9 +27,9 @@ class ReversedQueries:
 
     Args:
         weight: w, at least 0.
-        is_binary: Whether scores are logits of a yes or no each (the joint score is one too); else logits of
-            one answer among all entities (the joint score is a log-probability, not normalised).
-        max_bytes: Bound on what is kept.
+        is_binary: Whether each score is the logit of a yes-no question; the joint score is one, too. If not,
+            scores are logits over all entities, and the joint score is a log-probability, not normalised.
+        max_bytes: Bound on the memory of the scores that are kept.
     """
 
     def __init__(self, weight: float, *, is_binary: bool, max_bytes: int) -> None:
@@ -48,7 +48,7 @@ class ReversedQueries:
 
     def clear(self) -> None:
         """Forget all scores."""
-        # of a graph and what else they depend on, by relation
+        # the graph, what else the scores depend on, and the scores by relation
         self._kept: tuple[RelationalGraph | None, object, dict[int, Tensor]] = (None, None, {})
 
     def check(self, num_nodes: int, num_relations: int) -> None:
@@ -74,15 +74,15 @@ class ReversedQueries:
 
         Args:
             scores: Of the questions, [B, N].
-            graph: What they are asked of, with inverses.
+            graph: Facts that the questions are asked on, with inverses.
             head: [B], int64.
             relation: [B], int64, in 0..2R-1.
-            ask: Heads [Q] and relations [Q] -> scores [Q, N].
-            made_by: What scores depend on beside the graph: those that are kept of another are asked anew.
+            ask: Function from heads [Q] and relations [Q] to scores [Q, N].
+            made_by: What the scores depend on beside the graph. If it changes, kept scores are asked again.
         """
         if not self.weight:
             return scores
-        of, maker, kept = self._kept  # read once: another thread may ask about another graph meanwhile
+        of, maker, kept = self._kept  # read once: another thread may replace it for another graph
         if of is not graph or maker != made_by:
             self._kept = *_, kept = graph, made_by, {}
         relations = torch.unique(relation).tolist()

@@ -1,4 +1,4 @@
-"""Whether a model has room where it is to be trained, before it takes any; and what takes less."""
+"""Whether the device has enough memory to train a model, checked before it is allocated; and remedies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from graphzoo.system.memory import available_bytes, refuse_what_cannot_fit
 from graphzoo.tasks.base import Task
 
 SMALLER_MODEL = "Take a smaller --model.encoder.hidden_channels or --model.encoder.num_layers"
-"""What to do when memory ends with the weights and the optimiser: no smaller batch helps."""
+"""The remedy when weights and optimiser alone are too large: a smaller batch would not help."""
 
 
 def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
     """Refuse a model whose weights, gradients and moments alone exceed the memory; the data are set up.
 
-    A task's encoder that is not built yet is counted without taking memory for it, where it lets itself.
+    An encoder that is not built yet is counted without memory for its weights, if its class allows that.
     """
     part: nn.Module = module
     if isinstance(module, Task) and module.encoder is None:
@@ -31,7 +31,7 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
         part = outline
     weights = _sized(part)
     learned = [p for p in weights if p.requires_grad]
-    # Adam, which all tasks take, keeps two moments of each weight; another optimizer is put over the method.
+    # All tasks use Adam, which keeps two moments of each weight, unless an optimizer replaces the method.
     adam = isinstance(module, Task) and "configure_optimizers" not in vars(module)
     kept, beside = (3, ", gradients and Adam's two moments") if adam else (1, " and gradients")
     refuse_what_cannot_fit(
@@ -43,7 +43,7 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
 
 
 def what_takes_less(task: Task, error: BaseException) -> str:
-    """What to do when memory ran out, a line: the task's `less_memory`, unless no smaller batch can help."""
+    """The remedy when memory ran out, one line: `less_memory`, unless no batch is small enough."""
     if task.encoder is None or _came_from_optimizer(error):
         return SMALLER_MODEL
     available = available_bytes(task.device)
@@ -55,7 +55,7 @@ def what_takes_less(task: Task, error: BaseException) -> str:
 
 
 def _sized(module: nn.Module) -> list[nn.Parameter]:
-    """The weights but those of lazy modules, which have no size before the first batch."""
+    """The weights, without those of lazy modules, which have no size before the first batch."""
     return [p for p in module.parameters() if not is_lazy(p)]
 
 

@@ -1,4 +1,4 @@
-"""Scores of queries: averaged over draws of noise, and of all entities where only some are near."""
+"""Scores of queries: averaged over draws of noise, and for entities inside and outside a neighbourhood."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 NEAR_QUERIES = 32
-"""Neighbourhoods that are scored together: more would only fill memory."""
+"""Neighbourhoods that are scored together: more would only take memory."""
 MARGIN = 20
-"""How far below all logits a score has next to no part in a softmax."""
-# Nothing outside has a probability to speak of.
+"""So far below all other logits, a score contributes next to nothing to a softmax."""
+# Largest score outside a neighbourhood: a probability near 0.
 _UNLIKELY = -20
 
 
 def mean_of_draws(score: Callable[[int], Tensor], num_draws: int) -> Tensor:
-    """The mean of `score(noise_seed)` over noise seeds 0 to `num_draws` - 1; a single draw is as it comes."""
+    """The mean of `score(noise_seed)` over the noise seeds 0 to `num_draws` - 1."""
     scores = score(0)
     if num_draws == 1:
         return scores
@@ -42,16 +42,22 @@ def score_near(
     *,
     margin: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Logits inside the neighbourhood; outside whole numbers below all of them, the nearest first.
+    """Score all nodes for each query: logits inside its neighbourhood, integers below them outside.
 
-    Queries are `head` [B] and `relation` [B]; `logits` of the nodes of a graph are [B, K], for its heads'
-    places and the relations. Those outside lie `margin` below the lowest logit. Returns the scores [B, N],
-    and which nodes lie outside, bool.
+    Args:
+        sampler: Makes the neighbourhoods.
+        head: Heads of the queries, [B], int64.
+        relation: Relations of the queries, [B], int64.
+        logits: Function from a graph, the heads' positions in it and the relations to logits [B, K].
+        margin: How far scores outside lie below the lowest logit. The nearest nodes outside come first.
+
+    Returns:
+        Scores [B, N], and which nodes lie outside, [B, N], bool.
     """
     graph, levels = sampler.with_levels(head, relation)
     graph, levels = graph.to(head.device), levels.to(head.device)
     inside = logits(graph, graph.find(head), relation)
-    # floats hold whole numbers exactly up to 2^24, so that levels stay apart
+    # integers, since floats hold them exactly up to 2^24: levels stay distinct
     scores = (inside.amin(1, keepdim=True).floor() - margin).clamp(max=_UNLIKELY) - levels
     return scores.scatter_(1, graph.nodes, inside), levels > 0
 
@@ -75,8 +81,8 @@ def score_far(
 ) -> Tensor:
     """Logits [P] of nodes outside their query's neighbourhood; `head`, `relation` and `tail` are [P].
 
-    Each is brought into a neighbourhood of its own, for the farthest node there. So its score depends on
-    nobody else that is asked about, and costs as much as a query. `logits` as of `score_near`.
+    Each node is brought into a neighbourhood of its own, where it replaces the farthest node. Its score does
+    not depend on the other nodes, and costs as much as a query. For `logits` see `score_near`.
     """
     near, _ = sampler(head, relation, hides="none", outside="bring", target=tail)
     near = near.to(head.device)

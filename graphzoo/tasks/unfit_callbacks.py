@@ -1,4 +1,4 @@
-"""Callbacks of Lightning that do not do what they say in a task of graphzoo."""
+"""Callbacks of Lightning that would not work in a task of graphzoo."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +18,9 @@ from graphzoo.errors import UsageError
 _UNFIT: dict[type[Callback], str] = {
     StochasticWeightAveraging: "copies the model before its encoder is built, so it would average nothing\n"
     "Take graphzoo.callbacks.WarmupEMAWeightAveraging",
-    LearningRateFinder: "trains before the task has hidden what a batch asks about\n"
+    LearningRateFinder: "trains before the task hides the answers of a batch from the encoder\n"
     "Try some rates, each in a run of its own: graphzoo search tries them, too",
-    BatchSizeFinder: "trains before the task has hidden what a batch asks about\n"
+    BatchSizeFinder: "trains before the task hides the answers of a batch from the encoder\n"
     "Leave it out: batches that take too much memory are cut into parts",
 }
 
@@ -30,10 +30,10 @@ def _callbacks(trainer: Any, kinds: tuple[type[Callback], ...]) -> Iterator[Call
 
 
 def refuse_unfit_callbacks(trainer: Any) -> None:
-    """Refuse those that would do something else than they say in a fit.
+    """Refuse callbacks that would not work in a fit.
 
     Raises:
-        UsageError: with the callback's name and what to take in its place.
+        UsageError: with the callback's name and what to use instead.
     """
     for callback in _callbacks(trainer, tuple(_UNFIT)):
         reason = next(text for kind, text in _UNFIT.items() if isinstance(callback, kind))
@@ -41,10 +41,10 @@ def refuse_unfit_callbacks(trainer: Any) -> None:
 
 
 def refuse_callbacks_of_weights(trainer: Any) -> None:
-    """Refuse those that look for weights when they are set up, of a task whose weights come after that.
+    """Refuse callbacks that look for weights in `setup`, when the task has not built its encoder yet.
 
     Raises:
-        UsageError: with the callback's name and a task that has its weights.
+        UsageError: with the callback's name and how to get a task that has its weights.
     """
     for callback in _callbacks(trainer, (BaseFinetuning, ModelPruning)):
         raise UsageError(
@@ -54,10 +54,10 @@ def refuse_callbacks_of_weights(trainer: Any) -> None:
 
 
 def refuse_scheduled_steps(trainer: Any, reason: str) -> None:
-    """Refuse a `GradientAccumulationScheduler` where the data already say how many parts make a step.
+    """Refuse a `GradientAccumulationScheduler` if the data already decide how many parts make a step.
 
     Raises:
-        UsageError: with the reason.
+        UsageError: with the reason, the text behind the callback's name.
     """
     for callback in _callbacks(trainer, (GradientAccumulationScheduler,)):
         name = type(callback).__name__

@@ -1,4 +1,4 @@
-"""Callbacks of the command itself: what it has to know of a run, and what a run leaves for prediction."""
+"""The command's own callbacks: they watch the run, check metrics, and save what prediction needs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
 from graphzoo.training.plan import RunState
 
-# What users call metrics that are logged under other names.
+# Other names that users give to metrics.
 _MEANT = {"accuracy": "acc", "auc": "auroc", "rocauc": "auroc"}
 
 
 class Began(Callback):
-    """Notes that the settings are behind and the run itself has begun; what it takes when a run fails."""
+    """Notes when the run itself has begun, refuses models that are too large, and handles failures."""
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -57,13 +57,13 @@ class Began(Callback):
         if failed:
             abort_group()  # before the trainer moves the weights, which would wait for the others' kernels
         if failed and isinstance(launcher, _SubprocessScriptLauncher) and not lost_a_process(exception):
-            launcher.kill(signal.SIGKILL)  # no other reaches a process that waits; the first one writes all
-            # Lightning, which looks after them every few seconds, would kill this one before it says why
+            launcher.kill(signal.SIGKILL)  # waiting processes react to no other signal; they write no files
+            # Lightning's watch over its processes would kill this one before it says why
             launcher.procs.clear()
 
 
 class Monitor(Callback):
-    """Tells callbacks that watch the metric "auto" which one the task's data call for, and which way."""
+    """Sets metric and mode of callbacks that watch "auto", as the task and its data require."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
@@ -82,9 +82,9 @@ class Monitor(Callback):
 
 
 def _refuse_unknown_metric(callback: Callback, task: LightningModule) -> None:
-    """Say before the first epoch, not behind it, that a callback misspells a metric, or means another task's.
+    """Refuse, before the first epoch, a callback that misspells a metric or watches that of another task.
 
-    Other names may be logged by a callback of the user's own.
+    Unknown names are left alone: a callback of the user may log them.
     """
     watched, is_needed = getattr(callback, "monitor", None), getattr(callback, "strict", True)
     info = next((row for row in TASKS.values() if row.class_path == class_path(task)), None)
@@ -102,9 +102,9 @@ def _refuse_unknown_metric(callback: Callback, task: LightningModule) -> None:
 
 
 class Artifacts(Callback):
-    """Writes what prediction needs beside the weights, before training: interrupted runs predict too.
+    """Saves what prediction needs beside the weights, before training: interrupted runs can predict, too.
 
-    Not before `on_fit_start`, where a task may still refuse the data.
+    It waits for `on_fit_start`, where a task may still refuse the data.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -123,9 +123,10 @@ def callbacks_of(
     given: Sequence[Callback],
     names: Mapping[str, str],
 ) -> list[Callback]:
-    """What every run has around the `given` callbacks of its user, but for its checkpoints.
+    """The callbacks that graphzoo adds to the user's own (`given`), except those of checkpoints.
 
-    `config` are the Trainer's arguments, its loggers made; the bar is switched off where nobody sees it.
+    `config` has the Trainer's arguments, with loggers as objects. If nobody can see the progress bar, it is
+    switched off there.
     """
     plan = state.plan
     callbacks: list[Callback] = [Monitor(), own.Throughput(), own.NanGuard(), Began(state), *plan.callbacks]

@@ -1,4 +1,4 @@
-"""`graphzoo fit --dry-run`: what a run will take, from a few timed steps; no run is written."""
+"""`graphzoo fit --dry-run`: estimates time and memory of a run from a few steps, without writing a run."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ class DryRun(ValidationClock):
             return
         self._state.began = False
         raise UsageError(
-            f"there is no step to time: training is at epoch {trainer.current_epoch}, step "
-            f"{trainer.global_step}, and ends there\n"
+            f"there is no step to time: training already ends at epoch {trainer.current_epoch}, step "
+            f"{trainer.global_step}\n"
             "Give a larger --trainer.max_epochs (max_steps, max_time, limit_train_batches), or no --ckpt_path"
         )
 
@@ -140,7 +140,7 @@ class DryRun(ValidationClock):
             asked = "" if questions is None else f", {questions:,} questions"
             yield "validation", f"{duration(validation)} in {batches}{asked}"
         elif self._batches:
-            yield "validation", "nobody can say: its number of batches is not known"
+            yield "validation", "unknown: its number of batches is not known"
         test = self.whole_test(trainer) if self._state.plan.tests else None
         if test is not None:
             yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}"
@@ -164,8 +164,8 @@ class DryRun(ValidationClock):
             if limit < math.inf:
                 return f"{duration(limit)}, when --trainer.max_time ends it{after}"
             if per_epoch is None and (trainer.max_epochs or 0) >= 0:
-                return "nobody can say: the length of an epoch is not known"
-            return "as long as it is let: --trainer.max_epochs is not set"
+                return "unknown: the length of an epoch is not known"
+            return "without an end: --trainer.max_epochs is not set"
         seconds = remaining.seconds(step, validation)
         whole_epochs = per_epoch is not None and left % per_epoch == 0
         amount = counted(left // per_epoch, "epoch") if per_epoch and whole_epochs else counted(left, "step")
@@ -193,7 +193,7 @@ def _memory(device: torch.device) -> Iterator[tuple[str, str]]:
     if math.isnan(peak):  # this system does not say
         return
     available = available_bytes(device)
-    of = "" if available is None else f" of {size(available)} that the process can have"
+    of = "" if available is None else f" of {size(available)} available to the process"
     yield "peak memory", f"{size(peak)}{of}, so far"
 
 
@@ -201,8 +201,8 @@ def _memory(device: torch.device) -> Iterator[tuple[str, str]]:
 def limited_memory() -> Iterator[None]:
     """Let allocations fail when the machine's memory is used up, so that an error says what to do.
 
-    Without a limit Linux hands out more than there is, and kills the process when the pages are written. Not
-    with a GPU, whose driver reserves far more address space than it uses.
+    Without a limit Linux allocates more memory than it has, and kills the process when the pages are written.
+    There is no limit with a GPU, whose driver reserves far more address space than it uses.
     """
     available = available_bytes(torch.device("cpu"))
     statm = Path("/proc/self/statm")

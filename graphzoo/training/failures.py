@@ -1,4 +1,4 @@
-"""What is told when a run fails, and how to resume it."""
+"""Messages for failed runs, and how to resume them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphzoo.system.streams import refuses_output
 from graphzoo.training.plan import RunState
 from graphzoo.training.trust import plain_settings
 
-# Where all processes fail alike, the first one tells it and ends the others before they do.
+# Seconds that other processes wait: if all fail alike, the first one says so and ends them before they do.
 _PATIENCE = 3.0
 
 
@@ -30,11 +30,11 @@ def tell_error(error: BaseException, state: RunState) -> int:
 
 
 def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
-    """What to say of any error; 2 when the command line, a file or a setting is wrong, 1 for a failed run."""
+    """Message and exit status of any error: 2 for a wrong command line, file or setting, else 1."""
     text = "\n".join(map(visible, shorten(str(error), lines=4).splitlines())) or type(error).__name__
     more = "\n--debug shows the traceback"
     if lost_a_process(error):
-        return "another process of the run has ended; it said why, or was killed", 1
+        return "another process of the run has ended: see its message, unless it was killed", 1
     if is_out_of_memory(error):
         return _no_memory(error, state), 1
     if isinstance(error, NonFiniteError):
@@ -43,7 +43,7 @@ def explain_error(error: BaseException, state: RunState) -> tuple[str, int]:
         return f"{of_system(error)[0]}\n{how_to_resume(state)}", 1
     if isinstance(error, OSError) and error.errno in NO_ROOM and state.began:
         message = f"cannot write {error.filename or 'a file of the run'}: {error.strerror}"
-        return f"{message}\nMake room. {how_to_resume(state)}", 1
+        return f"{message}\nFree disk space. {how_to_resume(state)}", 1
     if isinstance(error, UsageError):
         # Tasks refuse a checkpoint for other data only when the evaluation begins.
         return text, 1 if state.began and state.plan.command == "fit" else 2
@@ -99,7 +99,7 @@ def tell_lines(text: str, status: int = 2) -> int:
     if number := rank():
         time.sleep(_PATIENCE)
         text = f"process {number}: {text}"
-    # One line of the six may have told already where the run writes.
+    # five lines: the sixth may say already where the run writes
     tell(shorten(f"graphzoo: {text}", lines=5) + "\n")
     return status
 

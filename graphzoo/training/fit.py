@@ -1,4 +1,4 @@
-"""`graphzoo.fit`: what `graphzoo fit` does, from Python: the same words, the same run directory."""
+"""`graphzoo.fit`: the command `graphzoo fit` from Python, with the same options and run directories."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphzoo.inference import KGModel, LinkModel, NodeModel
 
 
-# of exported weights, by what they were trained for: a kind of encoder that learns nothing else
+# Kind of encoder to assume for exported weights, by the kind of their task.
 _LEARNT_BY = {"links": "pair", "nodes": "node", "kg": "query"}
 _LENGTHS = ("max_epochs", "max_steps", "limit_train_batches")
 _NOTHING = {f"--trainer.{name}={zero}" for name in _LENGTHS for zero in ("0", "0.0")}
@@ -70,8 +70,9 @@ def fit(
             more.
 
     Returns:
-        What `graphzoo.load` gives for the run: `predict` asks it; `metrics` are its test figures; `report()`
-        writes its page and `save()` exports it; `run_dir` is its folder. On the device it was trained on.
+        The model as `graphzoo.load` returns it, on the device it was trained on: `predict` answers queries,
+        `metrics` has the test scores, `report()` writes the HTML report, `save()` exports the model, and
+        `run_dir` is the folder of the run.
 
     Raises:
         UsageError: (a ValueError) for unknown names, wrong settings and data that cannot be used.
@@ -82,7 +83,7 @@ def fit(
     given: Any = callbacks
     several = [given] if hasattr(given, "on_train_start") else [*(given or ())]
     if not all(hasattr(callback, "on_train_start") for callback in several):
-        raise UsageError(f"callbacks are objects as EarlyStopping(...), got {given!r}")
+        raise UsageError(f"callbacks must be objects such as EarlyStopping(...), got {given!r}")
     words = [*_words({"model": model}), *_words(overrides)]
     if nothing := next((word for word in words if word in _NOTHING), ""):
         raise UsageError(f"{nothing} trains nothing, and fit returns a trained model\nGive 1 or more")
@@ -104,7 +105,7 @@ def _plan(words: Sequence[str], callbacks: Iterable[Callback]) -> Plan:
         task = task_of_data(preset)
         if task is not None and not task.inference:
             raise UsageError(
-                f"data {preset} is for {task.title}, whose models are not asked by name\n"
+                f"data {preset} is for {task.title}, whose models cannot be loaded to predict\n"
                 f"Train it with the command: graphzoo fit --data {preset}"
             )
     return replace(plan, callbacks=tuple(callbacks))
@@ -116,7 +117,7 @@ def _fit_given(given: GivenData, words: list[str], callbacks: Iterable[Callback]
     if given.is_directed and not any(word.startswith("--data.directed") for word in words):
         words.append("--data.directed=true")
     if taken := [word for word in words if word.startswith("--data.path")]:
-        raise UsageError(f"{taken[0]} names a file, and data= brings data: give one of the two")
+        raise UsageError(f"{taken[0]} names a file, and data= is in memory: give one of the two")
     planned = _plan([*words, "--data.path=?"], callbacks)
     run = choose_run_directory(planned.model or "model", planned.data, wanted=planned.run_dir).absolute()
     made, path = missing_folders(run), run / GIVEN_DATA

@@ -1,4 +1,4 @@
-"""Runs a planned command line, and answers whatever goes wrong in a few lines."""
+"""Runs a planned command line, and reports any error in a few lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from graphzoo.training.quiet import quiet
 from graphzoo.training.trust import check_class, plain_settings
 from graphzoo.training.unchanged import unchanged_process
 
-_SHAPING = ("decoder",)  # settings of tasks that say which weights there are
+_SHAPING = ("decoder",)  # settings of tasks that decide which weights exist
 
 
 def run_plan(plan: Plan) -> int:
@@ -67,10 +67,12 @@ def run_plan(plan: Plan) -> int:
 
 
 def run_for_caller(plan: Plan) -> RunState:
-    """Run a plan for a caller in Python, whose process is left as it was; what has become of the plan.
+    """Run a plan for a caller in Python, leave the process unchanged, and return the state of the run.
 
-    Wrong settings raise a `UsageError`, and memory that runs out an `OutOfMemoryError` with the remedy; a
-    `KeyboardInterrupt` after Ctrl-C says how to resume.
+    Raises:
+        UsageError: for wrong settings.
+        OutOfMemoryError: if memory runs out; its text has the remedy.
+        KeyboardInterrupt: after Ctrl-C; its text says how to resume.
     """
     state = RunState.of(plan)
     signum = 0
@@ -105,7 +107,7 @@ def _for_caller(error: BaseException, state: RunState) -> BaseException:
 
 
 def _carry_out(state: RunState) -> None:
-    """Run a plan; of one that fails, what it made before anything was computed is taken back."""
+    """Run a plan. If it fails before anything is computed, remove the files that it has written."""
     opened = getattr(sys.modules.get("wandb"), "run", None)  # by the caller
     try:
         with quiet(with_limits=not state.plan.quiet), contextlib.ExitStack() as scratch:
@@ -127,7 +129,7 @@ def _carry_out(state: RunState) -> None:
 
 
 def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
-    """Read what the plan leans on, and hand over to Lightning."""
+    """Read the files that the plan needs, and hand over to Lightning."""
     plan = state.plan
     if plan.quiet:
         scratch.callback(set_quiet, set_quiet(True))
@@ -157,7 +159,7 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     except UsageError as error:
         if not without or str(without[0]) not in str(error):
             raise
-        # the user knows the run's own file, not the copy that was read
+        # name the run's own file, not the copy that was read
         raise UsageError(str(error).replace(str(without[0]), str(plan.run_config))) from error
 
 
@@ -180,7 +182,7 @@ def _stopped(stopped: BaseException, state: RunState) -> int:
 
 
 def _forget_unstarted(state: RunState) -> None:
-    """Take back the files and folders that this process itself made when nothing was computed."""
+    """Remove files and folders that this process has made, if nothing was computed."""
     if rank():
         return  # of several processes the first one writes
     if state.plan.resume:
@@ -200,7 +202,7 @@ def _forget_unstarted(state: RunState) -> None:
             (run / "tensorboard" / "hparams.yaml").unlink(missing_ok=True)
         empty = [run / "tensorboard", run, *empty]
     for folder in empty:
-        with contextlib.suppress(OSError):  # not empty: what else lies there stays
+        with contextlib.suppress(OSError):  # a folder with other files stays
             folder.rmdir()
 
 
@@ -210,7 +212,7 @@ def _own_events(run: Path) -> set[Path]:
 
 
 def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
-    """Let the parser read a run's config.yaml without what could import code; the file that it reads then."""
+    """Let the parser read a copy of a run's config.yaml without settings that could import code."""
     settings = read_settings(config)
     kept, dropped = plain_settings(settings, str(config), fit=state.plan.command == "fit")
     has_logger = any(used.startswith("logger ") for used in state.plan.used)  # on the command line
@@ -234,9 +236,9 @@ def _weights_of(plan: Plan) -> tuple[Path, Mapping[str, Any]]:
 
 
 def _take_model(state: RunState, checkpoint: Path, content: Mapping[str, Any]) -> None:
-    """Let a lone checkpoint, or exported weights, say which encoder they hold and with which settings.
+    """Take encoder and settings from a checkpoint without a run, or from exported weights.
 
-    Of weights whose encoder the user names, only what else says which weights there are is taken.
+    If the user names the encoder, only settings of the task that decide which weights exist are taken.
     """
     described = content.get("graphzoo")
     if described is None:
@@ -249,11 +251,11 @@ def _take_model(state: RunState, checkpoint: Path, content: Mapping[str, Any]) -
         check_class(encoder, "the encoder", str(checkpoint))
     state.model = state.model or encoder["class_path"].rpartition(".")[2].lower()
     settings = {}
-    if state.plan.weights:  # evaluated as it was trained; how it trains further is the new run's own
+    if state.plan.weights:  # evaluated with the settings of its training; a new training has its own
         settings = content.get("hyper_parameters", {})
         if state.plan.command == "fit" or not taken:
             settings = {name: settings[name] for name in _SHAPING if name in settings}
-    own = ("--model.encoder.", "--model.init_args.encoder.")  # settings that the user changes: behind it
+    own = ("--model.encoder.", "--model.init_args.encoder.")  # the user's changes must come after the encoder
     words = (place for place, word in enumerate(state.arguments) if word.startswith(own))
     place = next(words, len(state.arguments))
     for name, value in {**settings, **taken}.items():
@@ -263,17 +265,14 @@ def _take_model(state: RunState, checkpoint: Path, content: Mapping[str, Any]) -
 
 
 def _brings_data_options(plan: Plan) -> bool:
-    """Whether weights come without their run, and nobody says how their data are to be.
-
-    A recipe says it, and so do the words by which `graphzoo compare` asks all models alike.
-    """
+    """Whether weights come without their run, and no recipe or file sets the options of the data."""
     # a fit from a checkpoint resumes its run
     is_alone = plan.checkpoint is not None and plan.run_config is None and plan.command != "fit"
     return (bool(plan.weights) or is_alone) and not plan.names_recipe and not config_files(plan.typed)
 
 
 def _keep_scaling(state: RunState, config: Path) -> None:
-    """Leave features as they were in a run of links that is older than the option to standardise them."""
+    """Keep features unstandardised in runs of links that are older than the option to standardise them."""
     settings = read_settings(config)  # may hold anything, which is told where it is compared
     data = settings.get("data") if isinstance(settings, dict) else None
     name = "standardize_features"
@@ -287,7 +286,7 @@ def _keep_scaling(state: RunState, config: Path) -> None:
 
 
 def _take_data_options(state: RunState, source: Path, content: Mapping[str, Any]) -> None:
-    """Let weights have data as in their training; see `Task.data_options`."""
+    """Set options of the data as in the training of the weights; see `Task.data_options`."""
     plan, described = state.plan, content.get("graphzoo") or {}
     task = task_of(described.get("task"))
     if task is None or task is not task_of_data(plan.data):
@@ -306,7 +305,7 @@ def _take_data_options(state: RunState, source: Path, content: Mapping[str, Any]
                 raise TypeError(f"{name} is {value!r}")
     except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{source}: what it says of its data is damaged ({error!r})\n"
+            f"{source}: its description of the data is damaged ({error!r})\n"
             "Take another checkpoint of the run, or train it again"
         ) from error
     for options in groups:

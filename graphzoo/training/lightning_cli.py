@@ -89,9 +89,9 @@ class GraphzooCLI(LightningCLI):
         )
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]
-        """The command at hand, as a parser takes time, and the Trainer arguments that it does not offer.
+        """Only this command, since each parser takes time, with the Trainer arguments that it leaves out.
 
-        Checkpoints are read as plain values.
+        `weights_only` is left out because checkpoints are always read as plain values.
         """
         loaders = {"dataloaders", "train_dataloaders", "val_dataloaders"}
         return {self.plan.command: {"model", "datamodule", "weights_only", "verbose"} | loaders}
@@ -348,12 +348,12 @@ class GraphzooCLI(LightningCLI):
             return
         if not getattr(self.datamodule, "num_tested", True):
             if self.trainer.is_global_zero:
-                tell("the data have nothing to test on, so the model was trained and not tested\n")
+                tell("the data have no test samples, so the model was trained and not tested\n")
             return
         validated = {k: float(v) for k, v in self.trainer.callback_metrics.items() if k.startswith("val/")}
         files = [self.run_dir / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         if not self.trainer.checkpoint_callbacks:
-            files = []  # those that may lie there are of the weights before this training
+            files = []  # existing files are older than this training
         if self._guard is not None and self._guard.is_other_data:
             kept = (one for one in self.trainer.checkpoint_callbacks if isinstance(one, own.BestCheckpoint))
             if all(one.best_model_score is None for one in kept):

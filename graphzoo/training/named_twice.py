@@ -1,4 +1,4 @@
-"""What a command line says twice: by name, and in a file of settings."""
+"""Conflicts between names on the command line and files of settings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from graphzoo.errors import UsageError, normalise
 
 
 def read_files(files: Sequence[str]) -> dict[str, Any]:
-    """The plain values of each file of settings; one that is none is told when it is parsed."""
+    """The plain values of each file of settings; missing files are reported when they are parsed."""
     return {file: read_settings(Path(file)) for file in files if Path(file).is_file()}
 
 
 def refuse_other_data(files: Mapping[str, Any], data: Preset) -> None:
-    """Refuse files that bring other data than `--data` names: these would be taken, under the wrong name.
+    """Refuse files that set other data than `--data` names: those would be used under the wrong name.
 
     Raises:
         UsageError: with the file and both names.
@@ -32,7 +32,7 @@ def refuse_other_data(files: Mapping[str, Any], data: Preset) -> None:
         if is_other or has_path or _differ(theirs.get("class_path"), ours.get("class_path")):
             brought = named if is_other else path if has_path else theirs["class_path"]
             raise UsageError(
-                f"{file} brings its own data ({brought}), so --data {data.name} would only be a name\n"
+                f"{file} sets its own data ({brought}), so --data {data.name} would have no effect\n"
                 "Leave --data out, or remove the section data: from the file"
             )
 
@@ -47,7 +47,7 @@ def refuse_other_model(files: Mapping[str, Any], model: Preset) -> None:
         theirs = _encoder(settings)
         if theirs.startswith("graphzoo.") and _differ(theirs, ours):
             raise UsageError(
-                f"{file} brings its own encoder ({theirs}), which --model {model.name} contradicts\n"
+                f"{file} sets its own encoder ({theirs}), which contradicts --model {model.name}\n"
                 "Leave --model out, or remove encoder: from the file"
             )
 

@@ -1,4 +1,4 @@
-"""A command line as words: which are ours, which are Lightning's, and which cannot be right."""
+"""Sorts the words of a command line: options of graphzoo, options of Lightning, and obvious mistakes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLAGS = {
 }
 LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")
 GROUPS = ("trainer", "model", "data", "optimizer", "lr_scheduler")
-# What other commands call it, or its name without the group.
+# Options by the names that other tools use, or by their name without the group.
 _MEANT = {
     **dict.fromkeys(("epochs", "max_epochs", "num_epochs"), "--trainer.max_epochs"),
     **{
@@ -57,7 +57,7 @@ _MEANT = {
     **dict.fromkeys(("checkpoint", "ckpt", "resume"), "--ckpt_path"),
     **dict.fromkeys(("out", "output", "output_dir", "out_dir"), "--run_dir"),
 }
-# Arguments of a task that its own optimiser alone reads, and what has them beside `--optimizer`.
+# Arguments of a task that only its own optimiser uses, and what to give instead with `--optimizer`.
 OF_OPTIMIZER = {
     "model.lr": "--optimizer.lr",
     "model.weight_decay": "--optimizer.weight_decay",
@@ -77,7 +77,7 @@ def whole_option(name: str) -> str:
 
 
 def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]:
-    """Our own options (the last one wins, `logger` collects), our flags, and what LightningCLI is to read."""
+    """Split into our options (the last one wins; `logger` adds up), our flags, and words for LightningCLI."""
     values: dict[str, str] = {}
     flags: set[str] = set()
     rest: list[str] = []
@@ -107,7 +107,7 @@ def split_options(argv: list[str]) -> tuple[dict[str, str], set[str], list[str]]
 
 
 def check_options(command: str, rest: list[str]) -> None:
-    """Refuse what is wrong at first sight, before Lightning is imported."""
+    """Refuse obvious mistakes before Lightning is imported."""
     if rest and not rest[0].startswith("-"):
         raise UsageError(
             f"{command} takes options or a run, and there is no run {rest[0]!r}\n"

@@ -1,7 +1,7 @@
-"""Code of the current folder: what the user's own words name is imported from there, and nothing else is.
+"""Imports code from the current folder only if the user's command line names it.
 
-With the folder on `sys.path` every module that some package merely looks for, and that is not installed,
-would be taken from there: a `torch_xla.py` in a folder of somebody's data would run.
+With the folder on `sys.path`, any module that a package looks for and that is not installed would be imported
+from there: a `torch_xla.py` in a folder of downloaded data would run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphzoo.training.options import config_files
 
 _DOTTED = re.compile(r"(?<![\w./\\-])([^\W\d]\w*)(?:\.[^\W\d]\w*)+(?![\w./\\-])")
 _SETTINGS = (".yaml", ".yml", ".json")
-# Who imports on the word of the command line; everything else that asks was not told to by the user.
+# Packages that import what the command line names. Imports by other packages are not the user's wish.
 _READERS = ("graphzoo", "jsonargparse")
 
 
@@ -32,8 +32,8 @@ _READERS = ("graphzoo", "jsonargparse")
 def own_code(command_line: Sequence[str], *, without: Sequence[Path] = ()) -> Iterator[None]:
     """Let class paths of a command line lie in the current folder.
 
-    They are found last, so that they shadow nothing, and only where the parser asks for them. What they
-    import in turn may lie in that folder, too. The word of the settings files `without` does not count.
+    They are found last, so that they shadow nothing, and only if the parser imports them. Modules that they
+    import in turn may lie in that folder, too. Class paths in the settings files `without` are ignored.
     """
     folder = os.getcwd()
     finder = _OwnCode(folder, class_roots(command_line, without=without))
@@ -81,7 +81,7 @@ class _OwnCode(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module of that name, when the user or a module of the folder asks for it."""
+        """The module of that name, if the command line names it or a module of the folder imports it."""
         if path is not None:  # a part of a package, which knows its own folder
             return None
         asking = _asking()

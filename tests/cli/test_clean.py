@@ -93,7 +93,7 @@ def test_what_another_process_is_making_is_left(cli, cache):
     assert result.status == 1
     assert part.exists() and (cache / "precomputed" / name).exists()
     assert result.err.splitlines() == [
-        f"graphzoo clean: left {path}: another process is making it"
+        f"graphzoo clean: left {path}: another process is writing it"
         for path in (cache / "precomputed" / name, part)
     ]
     assert not (cache / "pair-graphs" / NAMES["pair-graphs"]).exists()
@@ -119,7 +119,7 @@ def test_links_are_not_followed(cli, cache, tmp_path, which):
         (cache / "parsed" / f"{name}.lock").symlink_to(victim)
     result = cli("clean", "--yes")
     assert victim.read_bytes() == bytes(10)
-    assert which == "file" or "is a link, and none is followed" in result.err
+    assert which == "file" or "is a link, and links are not followed" in result.err
     if which == "root":
         assert len(left(tmp_path / "moved")) == 4 and result.out == f"nothing to remove in {cache}\n"
     if which == "lock":

@@ -183,7 +183,7 @@ def test_an_error_in_the_making_of_an_encoder_is_told_as_it_is(cli, package, nod
     enc.Broken.__init__ = fails
     told = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
     assert told.status == 2
-    assert "short.enc.Broken cannot be made: AttributeError: 'Broken' object has no attribute" in told.err
+    assert "short.enc.Broken cannot be built: AttributeError: 'Broken' object has no attribute" in told.err
 
 
 def test_a_module_of_the_current_folder_is_named_with_the_remedy(cli, package, nodes, workplace, monkeypatch):

@@ -195,14 +195,14 @@ data:
 @pytest.mark.parametrize(
     ("names", "problem"),
     [
-        ("--data cora", r"brings its own data \(nodes\), so --data cora would only be a name"),
-        ("--data cora --model galit", r"brings its own data \(nodes\)"),
-        ("--data umls", r"brings its own data \(nodes\)"),
+        ("--data cora", r"sets its own data \(nodes\), so --data cora would have no effect"),
+        ("--data cora --model galit", r"sets its own data \(nodes\)"),
+        ("--data umls", r"sets its own data \(nodes\)"),
         (
             "--model nodeformer",
-            r"brings its own encoder \(graphzoo.encoders.GALiT\), which --model nodeformer",
+            r"sets its own encoder \(graphzoo.encoders.GALiT\), which contradicts --model nodeformer",
         ),
-        ("--data nodes --model nodeformer", "brings its own encoder"),
+        ("--data nodes --model nodeformer", "sets its own encoder"),
         ("--data nodes --model galit", ""),
         ("--data nodes", ""),
         ("--model galit", ""),

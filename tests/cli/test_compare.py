@@ -261,7 +261,9 @@ def test_wrong_command_lines_are_refused(cli, nodes):
     Path("mine/thesis.txt").write_text("words")
     refused = cli("compare", *nodes, "--out", "mine")
     assert refused.status == 2 and "mine holds other files" in refused.err
-    assert "is no data to compare models on" in cli("compare", "--data", "citeseer-heuristics").err
+    assert (
+        "compare has no models for citeseer-heuristics" in cli("compare", "--data", "citeseer-heuristics").err
+    )
 
 
 def test_a_damaged_list_of_trials_is_named(cli, nodes):
@@ -358,7 +360,7 @@ def test_a_comparison_has_one_writer(cli, nodes, monkeypatch):
     monkeypatch.setattr(module, "_here", twice)
     assert cli(*words).status == 0
     assert refused[0].status == 2 and "found is being written by process" in refused[0].err
-    assert "begin another with --out DIR" in refused[0].err
+    assert "write elsewhere with --out DIR" in refused[0].err
     assert not Path("found/run.lock").exists() and cli(*words).status == 0, "and gives it back"
 
 
@@ -427,7 +429,7 @@ def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
     clock = count(step=100)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
-    assert "Not tried, for want of time: gcn." in " ".join(cli("compare", *nodes, *words).out.split())
+    assert "Not tried, as time ran out: gcn." in " ".join(cli("compare", *nodes, *words).out.split())
 
 
 def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):

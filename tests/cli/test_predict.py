@@ -479,7 +479,7 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
         assert predict_main([*over, "--data.path", str(tmp_path)]) == 2
         assert "would be lost" in capfd.readouterr().err
     assert predict_main([*map(str, arguments), "--overwrite", "--data.path", str(edges)]) == 2
-    assert "edges.csv: its nodes have no features, and the model was trained with 4" in capfd.readouterr().err
+    assert "edges.csv: its nodes have no features, but the model was trained with 4" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

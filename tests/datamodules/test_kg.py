@@ -251,7 +251,7 @@ def test_a_second_graph_that_is_left_out_is_not_validated_on(pair, monkeypatch):
     graphs = kg.from_files(pair)
     monkeypatch.setattr(kg, "load_knowledge_graph", lambda *_, **__: graphs)
     dm = KGDataModule(path=pair, leave_out="nell995-v1", validate_on="inference")
-    with pytest.raises(UsageError, match="looks at second, which --data.leave_out nell995-v1 hides"):
+    with pytest.raises(UsageError, match="validates on second, which --data.leave_out nell995-v1 leaves out"):
         dm.setup()
     KGDataModule(path=pair, leave_out="nell995-v1").setup()
 

@@ -65,7 +65,7 @@ def test_own_measurements_are_standardised_and_those_of_a_model_as_in_its_traini
     assert make(normalize_features=True).transform.mean is None
     assert make(use_features=False).x is None
     assert len({module.fingerprint for module in (own, left)}) == 2
-    with pytest.raises(UsageError, match="either normalised or standardised"):
+    with pytest.raises(UsageError, match="cannot be both normalised and standardised"):
         make(normalize_features=True, standardize_features=True)
 
     described = {**own.transform.describe(), "mean": [0.0, 0.0], "scale": [10.0, 1.0]}

@@ -165,7 +165,7 @@ def test_without_a_cache_the_graph_stays_in_memory(
         found, is_mapped = subgraphs(edges)
     assert not is_mapped
     assert_same(found, expected)
-    assert "the graph stays in memory" in caplog.text and "make room in" in caplog.text
+    assert "keeps the graph in its own memory" in caplog.text and "free disk space in" in caplog.text
 
 
 def test_a_file_that_is_there_is_read_without_its_lock(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:

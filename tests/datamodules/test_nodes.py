@@ -82,7 +82,7 @@ def test_a_loader_goes_on_inside_an_epoch(path):
     rest.load_state_dict(loader.state_dict())
     assert begun + [batch.index.tolist() for batch in rest] == whole
     other = make(path, batch_size=30).train_dataloader(epoch=2)
-    with pytest.raises(UsageError, match="5 loader items, now it has 2"):
+    with pytest.raises(UsageError, match="5 loader items, but the epoch now has 2"):
         other.load_state_dict(loader.state_dict())
 
 
@@ -229,7 +229,7 @@ def test_yes_no_labels(tmp_path):
         ({"name": "nodes"}, "name='nodes' means your own graph; give path=FILE"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"partition": "half"}, "partition must be one of all, train, got 'half'"),
-        ({"partition": "train"}, "without batch_size nothing is"),
+        ({"partition": "train"}, "needs batch_size"),
         ({"split_index": -1}, "split_index must be at least 0 and below 4,294,967,296, got -1"),
         ({"path": "x", "num_neighbors": 5}, "num_neighbors is for data sets without a graph"),
         ({"path": "x", "neighbor_metric": "cosine"}, "neighbor_metric is for data sets without a graph"),

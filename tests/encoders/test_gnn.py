@@ -208,7 +208,7 @@ def test_features_of_the_pairs_nodes_are_used(kind, sparse):
         encoder(subgraphs)
     with pytest.raises(ValueError, match=r"got \[200, 6\]"):
         encoder(subgraphs, x[:, :6])
-    with pytest.raises(ValueError, match="x has rows of 2 nodes, and a subgraph has node"):
+    with pytest.raises(ValueError, match="x has 2 rows, but a subgraph has node"):
         encoder(subgraphs, x[:2])
 
 

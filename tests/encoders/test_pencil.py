@@ -272,7 +272,10 @@ def test_the_budget_is_the_datas_unless_set():
         ({"ffn_channels": -1}, "ffn_channels must be at least 1, got -1"),
         ({"hidden_channels": 10}, "hidden_channels must be a multiple of num_heads, got 10 and 3"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"max_nodes": None}, "needs the largest subgraph: the data gives none, so set max_nodes"),
+        (
+            {"max_nodes": None},
+            "needs the size of the largest subgraph, which the data does not give: set max_nodes",
+        ),
         ({"max_nodes": 1}, "max_nodes must be at least 2"),
         ({"residual_norm": "both"}, "residual_norm must be one of row, none, column, got 'both'"),
         ({"projection_init": "zero"}, "projection_init must be one of orthogonal, .*, got 'zero'"),
@@ -284,20 +287,22 @@ def test_settings_that_cannot_be_built_are_refused(settings, message):
 
 
 def test_a_budget_below_the_datas_is_refused():
-    with pytest.raises(ValueError, match="max_nodes must be at least 9, what is sampled, got 8"):
+    with pytest.raises(
+        ValueError, match="max_nodes must be at least 9, the size of sampled subgraphs, got 8"
+    ):
         PENCIL(GraphSpec(40, max_subgraph_nodes=9), max_nodes=8)
 
 
 def test_batches_that_do_not_fit_are_refused():
     encoder, subgraphs = build(7), make_subgraphs(SIZES)
-    with pytest.raises(ValueError, match="12 nodes, the encoder was built for 11 at most"):
+    with pytest.raises(ValueError, match="12 nodes, but the encoder was built for at most 11"):
         encoder(pad(subgraphs, 12), torch.randn(40, 7))
     with pytest.raises(ValueError, match=r"node features \[N, 7\] and got none"):
         encoder(subgraphs)
     with pytest.raises(ValueError, match=r"features \[N, 7\] and got \[40, 6\]"):
         encoder(subgraphs, torch.randn(40, 6))
     last = int(subgraphs.nodes.max())
-    with pytest.raises(ValueError, match=rf"rows of {last} nodes, and a subgraph has node {last}:"):
+    with pytest.raises(ValueError, match=rf"{last} rows, but a subgraph has node {last}:"):
         encoder(subgraphs, torch.randn(last, 7))
     assert encoder(subgraphs, torch.randn(last + 1, 7)).isfinite().all()
 
@@ -306,7 +311,7 @@ def test_batches_that_do_not_fit_are_refused():
 def test_features_that_would_be_ignored_are_refused(kind):
     subgraphs, x = make_subgraphs(SIZES), torch.randn(40, 8)
     spec = GraphSpec(40, max_subgraph_nodes=11)
-    with pytest.raises(ValueError, match=r"x is given.*\nGive GraphSpec\(in_channels=8\), or no x"):
+    with pytest.raises(ValueError, match=r"x is given.*\nBuild it with GraphSpec\(in_channels=8\), or leave"):
         kind(spec)(subgraphs, x)
     told = kind(spec, use_features=False).eval()
     assert torch.equal(told(subgraphs, x), told(subgraphs))

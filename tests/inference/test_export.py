@@ -231,7 +231,7 @@ FAULTS = {
     "no-json": (lambda folder: (folder / "config.json").write_text("{"), "config.json cannot be used"),
     "no-object": (lambda folder: (folder / "config.json").write_text("[]"), "no `graphzoo` entry"),
     "deep": (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json cannot be used"),
-    "format": (_settings(lambda found: found.update(format=99)), "format 99, this graphzoo reads 1"),
+    "format": (_settings(lambda found: found.update(format=99)), "format 99, but this graphzoo reads 1"),
     "stranger": (
         _settings(lambda found: found["graphzoo"]["encoder"].update(class_path="os.system")),
         "names the class os.system",
@@ -287,7 +287,9 @@ def test_an_encoder_from_the_hub(exported, monkeypatch, tmp_path):
     expected = KnowFormer.from_pretrained(exported)
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), expected.parameters(), strict=True))
     assert asked == [("user/umls", ["model.safetensors", "config.json", "README.md", "graph/*"])]
-    with pytest.raises(UsageError, match="no folder user/other, and the Hugging Face Hub gave none: 404"):
+    with pytest.raises(
+        UsageError, match="no folder user/other, and the Hugging Face Hub has none to fetch: 404"
+    ):
         KnowFormer.from_pretrained("user/other")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UsageError, match=r"pip install 'graphzoo\[hub\]'"):

@@ -289,7 +289,7 @@ def test_settings_of_another_version(copied_run):
     ("change", "message"),
     [
         (lambda c: c.pop("graphzoo"), "not written by a graphzoo task"),
-        (lambda c: c["graphzoo"].update(format=2), "format 2, this graphzoo reads 1"),
+        (lambda c: c["graphzoo"].update(format=2), "format 2, but this graphzoo reads 1"),
         (lambda c: c["graphzoo"].update(format="one"), "format is 'one', not a whole number"),
         (lambda c: c["graphzoo"].pop("relations"), "no usable 'relations'"),
         (lambda c: c["graphzoo"].pop("encoder"), "no usable 'encoder'"),

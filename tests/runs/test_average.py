@@ -19,7 +19,7 @@ def test_runs_that_are_not_alike_have_no_mean_and_the_remedy_helps(tmp_path, wha
         result = {"metrics": {"test/mrr": 0.5}, "config_hash": "a", "data_fingerprint": "b"}
         result |= {what: f"of {seed}"}
         (tmp_path / f"seed-{seed}" / "results.json").write_text(json.dumps(result))
-    with pytest.raises(UsageError, match=f"(?s)seed 1 has other .*: no mean.*{remedy}"):
+    with pytest.raises(UsageError, match=f"(?s)seed 1 has other .*: they have no common mean.*{remedy}"):
         read_runs(tmp_path, runs_of("0,1", ""))
     assert len(read_runs(tmp_path, runs_of("0", ""))) == 1
 

@@ -50,5 +50,5 @@ def test_a_file_outside_of_a_run_has_none(tmp_path, monkeypatch):
 
 def test_a_heuristic_has_nothing_to_begin_again(tmp_path):
     (tmp_path / "config.yaml").write_text("# model: heuristic.cn\nmodel: {}\n")
-    with pytest.raises(UsageError, match="A heuristic keeps none"):
+    with pytest.raises(UsageError, match="A heuristic has none"):
         locate("predict", str(tmp_path))

@@ -63,7 +63,7 @@ def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
 def test_a_closed_standard_output(shell):
     result = shell("graphzoo list models >&-")
     assert result.returncode == 1
-    assert lines(result) == ["graphzoo: standard output is closed: nobody could read the answer"]
+    assert lines(result) == ["graphzoo: standard output is closed: the answer could not be written"]
     assert shell("graphzoo list nonsense 2>&-").returncode == 2
 
 
@@ -98,7 +98,7 @@ def test_an_ascii_locale(shell, tmp_path):
 def test_a_deleted_folder(shell, command):
     result = shell(f"mkdir gone && cd gone && rmdir ../gone && graphzoo {command}")
     assert result.returncode == 2
-    assert lines(result) == ["graphzoo: the current folder is no longer there", "Go to one that is: cd DIR"]
+    assert lines(result) == ["graphzoo: the current folder no longer exists", "Go to another one: cd DIR"]
 
 
 LONG = "x" * 300

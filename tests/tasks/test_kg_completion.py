@@ -331,7 +331,7 @@ def test_misuse_is_explained(tmp_path, family):
 
     with pytest.raises(UsageError, match="needs a QueryEncoder; NodesOnly is not one"):
         fitted(tmp_path, family, KGCompletion(lambda spec: NodesOnly()))
-    with pytest.raises(ValueError, match="leave it out instead of asking for 3"):
+    with pytest.raises(ValueError, match="got 3: leave it out"):
         fitted(tmp_path, family, data={"micro_batch_size": 4}, accumulate_grad_batches=3)
 
 
@@ -352,7 +352,9 @@ def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeyp
         tmp_path, family, make_task(max_score_bytes=1), data={"micro_batch_size": 4}, max_epochs=1
     )
     monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 4 - 1)
-    with pytest.raises(UsageError, match="One query is the least there is: take a smaller .*hidden_channels"):
+    with pytest.raises(
+        UsageError, match="There cannot be less than one query: take a smaller .*hidden_channels"
+    ):
         trainer.validate(task, datamodule=trainer.datamodule, verbose=False)
 
 

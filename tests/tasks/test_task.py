@@ -84,7 +84,7 @@ def test_a_datamodule_is_shown_by_its_name():
 
 
 def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
-    with pytest.raises(ValueError, match=r"encoder is a GALiT.*\nGive what makes one: lambda spec: GALiT\("):
+    with pytest.raises(ValueError, match=r"encoder is a GALiT.*\nGive a function.*: lambda spec: GALiT\("):
         NodeClassification(GALiT(8, 4))
     with pytest.raises(
         ValueError, match=r"without an encoder\nGive encoder=.*graphzoo.load\(checkpoint\).task"
@@ -96,7 +96,7 @@ def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
     ("callback", "told"),
     [
         (StochasticWeightAveraging(swa_lrs=0.1), "would average nothing\nTake graphzoo.callbacks.Warmup"),
-        (LearningRateFinder(), "has hidden what a batch asks about\nTry some rates"),
+        (LearningRateFinder(), "hides the answers of a batch from the encoder\nTry some rates"),
         (BatchSizeFinder(), "Leave it out: batches that take too much memory are cut into parts"),
     ],
 )

@@ -49,7 +49,7 @@ def test_sizes_times_and_memory_and_no_run_written(request, workplace, task):
     assert found["device"] == "cpu, precision 32-true"
     assert "parameters" in found["model"] and "at most 3 epochs" in found["training"]
     assert "for 3 epochs and the test" in found["the whole run"]
-    assert " that the process can have, so far" in found["peak memory"]
+    assert " available to the process, so far" in found["peak memory"]
     assert "writes no run; downloads and caches are kept" in result.out and "epoch 1/" not in result.out
 
 
@@ -253,7 +253,7 @@ def test_no_step_to_time_is_refused(fit, workplace, no_step):
 def test_a_finished_run_has_no_step_to_time(fit, cli):
     fit("--run_dir=run", epochs=2)
     result = cli("fit", "--ckpt_path", "run", "--dry-run")
-    assert result.status == 2 and "no step to time: training is at epoch 2" in result.err
+    assert result.status == 2 and "no step to time: training already ends at epoch 2" in result.err
 
 
 def test_a_resumed_run_says_what_is_left(fit, cli, workplace):
@@ -431,7 +431,7 @@ def test_own_triples_are_told_the_time_of_the_whole_run(cli, tiny_kg):
         "--model.encoder.hidden_channels=8", "--model.encoder.num_heads=2",
     )  # fmt: skip
     assert done.status == 0, done.err
-    assert "for 20 epochs" in done.out and "as long as it is let" not in done.out
+    assert "for 20 epochs" in done.out and "without an end" not in done.out
     training = "batches of 64 queries, at most 20 epochs, ends after 4 validations without a better val/mrr"
     assert shown(done)["training"].endswith(training)
 

@@ -229,7 +229,7 @@ def test_a_damaged_history_is_refused(exported, damage, capsys):
     file.write_text(json.dumps(content))
     assert main(["test", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]) == 2
     told = capsys.readouterr().err
-    assert "says of the data it was trained on is damaged" in told or "began_with is no list" in told
+    assert "description of its training data is damaged" in told or "began_with is not a list" in told
 
     best = Path("run/checkpoints/best.ckpt")
     checkpoint = torch.load(best, weights_only=True)

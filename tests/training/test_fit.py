@@ -236,7 +236,7 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         (
             ("knowformer", "umls"),
             {"callbacks": "EarlyStopping"},
-            "callbacks are objects as EarlyStopping(...)",
+            "callbacks must be objects such as EarlyStopping(...)",
         ),
         (
             ("knowformer", pd.DataFrame({"relation": ["r"], "tail": ["b"]})),
@@ -363,7 +363,7 @@ def test_no_test_leaves_the_test_split_alone(folder):
 def test_data_without_a_test_split_are_trained_on_and_that_is_told(folder, capsys):
     parts = {"train": TRIPLES[:30], "valid": TRIPLES[30:], "test": []}
     model = graphzoo.fit("knowformer", parts, **(KNOWFORMER | {"quiet": False}))
-    assert "nothing to test on" in capsys.readouterr().err
+    assert "no test samples" in capsys.readouterr().err
     assert model.metrics == {} and not (model.run_dir / "results.json").exists()
     assert main(["test", "--ckpt_path", str(model.run_dir), "--run_dir", "tested"]) == 2
     assert "kg has no test triples: there is nothing to evaluate" in capsys.readouterr().err
