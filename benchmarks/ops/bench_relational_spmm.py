@@ -3,10 +3,13 @@
     python -m benchmarks.ops.bench_relational_spmm [--sizes umls wn18rr] [--providers naive numba]
     python -m benchmarks.ops.bench_relational_spmm --providers numba-64 numba-256 numba-1024 numba \
         --out benchmarks/results/relational_spmm_blocks.csv
+    python -m benchmarks.ops.bench_relational_spmm --sizes fb15k-237-query wn18rr-query \
+        --providers naive numba-wide numba pyg --out benchmarks/results/relational_spmm_rows.csv
 
 Writes results/relational_spmm.csv. Inverse edges are included. `numba-masked` leaves out every hundredth edge
 by a mask, as training does with the facts of its batch; `numba-64` and so on pass over the edges with that
-many features at a time, where `numba` takes up to 2,048 (FB15k-237 has 512 here, WN18RR 1,024). `naive`
+many features at a time, where `numba` takes up to 2,048 (FB15k-237 has 512 here, WN18RR 1,024); `numba-wide`
+does not keep sums of the narrow rows of one query in registers. `naive`
 multiplies gathered rows and index-adds them; `segment_csr` is torch-scatter on all gathered messages at once
 (edges sorted beforehand); `pyg` is a MessagePassing layer; `scatter` is the package's own blocked use of
 torch-scatter. Every provider runs in a process of its own, so that peak memory is its own, too. Ratios are
@@ -31,6 +34,8 @@ SIZES = {
     "umls": ("umls", (64, 32)),
     "fb15k-237": ("fb15k-237", (16, 32)),
     "wn18rr": ("wn18rr", (32, 32)),
+    "fb15k-237-query": ("fb15k-237", (1, 32)),
+    "wn18rr-query": ("wn18rr", (1, 32)),
 }
 PROVIDERS = ("naive", "numba", "numba-masked", "scatter", "segment_csr", "pyg", "triton")
 BLOCKS = {f"numba-{width}": width for width in (64, 256, 1024)}
@@ -84,6 +89,10 @@ def setup_relational_spmm(
         from graphzoo.ops.relational_spmm import numba
 
         numba.MAX_BLOCK = BLOCKS[provider]
+    elif provider == "numba-wide":
+        from graphzoo.ops.relational_spmm import numba
+
+        numba.vectors_of = lambda size: ()
     elif provider == "numba-masked":
         mask = torch.arange(graph.num_edges, device=device) % 100 != 0
     backend = provider.partition("-")[0]
@@ -118,7 +127,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--providers", nargs="+", choices=[*PROVIDERS, *BLOCKS], default=None)
+    parser.add_argument("--providers", nargs="+", choices=[*PROVIDERS, "numba-wide", *BLOCKS], default=None)
     parser.add_argument("--seconds", type=float, default=3.0, help="time per figure, of at least five calls")
     parser.add_argument("--out", default=str(RESULTS / "relational_spmm.csv"))
     parser.add_argument("--one", nargs=2, metavar=("SIZE", "PROVIDER"), help="measure here and print JSON")
