@@ -109,8 +109,10 @@ def test_narrow_rows_have_the_bits_of_the_wide_loop(size, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(("size", "vectors"), [(0, 0), (8, 0), (16, 1), (40, 0), (64, 4), (128, 8), (144, 0)])
-def test_rows_of_up_to_eight_vectors_are_narrow(size, vectors):
+def test_rows_of_up_to_eight_vectors_are_narrow(size, vectors, monkeypatch):
     assert len(backend.vectors_of(size)) == vectors
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # as NUMBA_DISABLE_JIT does
+    assert not backend.vectors_of(size)
 
 
 def test_an_error_in_a_helper_thread_is_raised(many_small_pieces, torch_threads, monkeypatch):

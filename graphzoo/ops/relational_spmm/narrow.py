@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils as untyped_cgutils
+from numba import core, types
 from numba.extending import intrinsic
 
 from graphzoo.ops.row_kernels import jit
@@ -26,7 +25,8 @@ MAX_VECTORS = 8
 # A product and a sum may become one instruction, as in the wide loop.
 _CONTRACT = ("contract",)
 _INT = ir.IntType(64)
-cgutils: Any = untyped_cgutils
+cgutils: Any = core.cgutils
+config: Any = core.config
 
 
 def _code_of_segment(
@@ -128,6 +128,6 @@ def sum_narrow_products(
 
 
 def vectors_of(size: int) -> tuple[int, ...]:
-    """The argument `vectors` for rows of a size; empty where they are not narrow."""
+    """The argument `vectors` for rows of a size; empty if they are not narrow, or nothing is compiled."""
     count, rest = divmod(size, LANES)
-    return () if rest or count > MAX_VECTORS else (0,) * count
+    return () if rest or count > MAX_VECTORS or config.DISABLE_JIT else (0,) * count
