@@ -1,35 +1,60 @@
-"""CPU time of a training step of UMLS, of the checkout that PYTHONPATH names: two of them are run in turns.
+"""CPU time of a training step, of the checkout that PYTHONPATH names: two of them are run in turns.
 
-    PYTHONPATH=CHECKOUT python benchmarks/step_cpu_seconds.py NAME FILE
+    PYTHONPATH=CHECKOUT python benchmarks/step_cpu_seconds.py NAME FILE knowformer fb15k237 fb15k237-local
 
-Adds a line to the file: NAME, the median CPU ms of a step (user time of all threads), and the loss after
-them. CPU time says something on a machine whose cores are busy, where wall-clock time does not.
+Adds a line to the file: NAME, the recipe, the median CPU ms of a step (user time of all threads), and the
+loss of the last one. CPU time says something on a machine whose cores are busy, where wall-clock time does
+not.
 """
 
 import os
 import resource
 import statistics
 import sys
+import tempfile
+from dataclasses import replace
+from typing import Any
 
-from benchmarks.bench_training_step import setup_step
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from graphzoo.training.launch import run_plan
+from graphzoo.training.plan import make_plan
 
 WARM_UP, STEPS = 3, 20
 
 
+class Clock(Callback):
+    """User time between the beginnings of steps: loader, loss, gradients and optimiser."""
+
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+        self.loss = 0.0
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self.marks.append(1000 * resource.getrusage(resource.RUSAGE_SELF).ru_utime)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.loss = float(outputs["loss"])
+        trainer.should_stop = len(self.marks) > WARM_UP + STEPS
+
+
 def main() -> None:
     """Take the steps, add the line."""
-    name, path = sys.argv[1:]
-    step, _ = setup_step("umls", "graphzoo")
-    spent = []
-    for _ in range(WARM_UP + STEPS):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        loss = step()
-        spent.append(1000 * (resource.getrusage(resource.RUSAGE_SELF).ru_utime - before))
+    name, path, model, data, recipe = sys.argv[1:]
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        words = [f"--model={model}", f"--data={data}", f"--recipe={recipe}", f"--run_dir={folder}/run"]
+        plan = make_plan("fit", [*words, "--quiet", "--trainer.limit_val_batches=0"])
+        run_plan(replace(plan, tests=False, leaves_graph=False, callbacks=(clock,)))
+    spent = [after - before for before, after in zip(clock.marks, clock.marks[1:], strict=False)][WARM_UP:]
     is_new = not os.path.exists(path)
     with open(path, "a", encoding="utf-8") as file:
-        file.write(
-            "checkout,cpu_ms,loss\n" * is_new + f"{name},{statistics.median(spent[WARM_UP:]):.0f},{loss!r}\n"
-        )
+        file.write("checkout,recipe,cpu_ms,loss\n" * is_new)
+        file.write(f"{name},{model}/{recipe},{statistics.median(spent):.0f},{clock.loss!r}\n")
 
 
 if __name__ == "__main__":
