@@ -46,7 +46,7 @@ WRONG = {
     "reproduce knowformer umls --seeds=": "--seeds takes numbers",
     "reproduce knowformer umls --in-process=1": "--in-process takes no value",
     "reproduce knowformer umls --seed 1": "reproduce sets --seed itself",
-    "reproduce knowformer umls --seeds 3-1": "3-1 is empty; write 1-3",
+    "reproduce knowformer umls --seeds 3-1": "the range 3-1 runs backwards; write 1-3",
     "reproduce knowformer umls --trainer.fast_dev_run": "cannot use --trainer.fast_dev_run",
     "reproduce knowformer umls --trainer.fast_dev_run=true": "leaves no results",
     "reproduce knowformer umls --trainer.limit_test_batches 0": "a row needs its test",
@@ -63,7 +63,7 @@ WRONG = {
     "fit --model knowfromer --data umls": "Did you mean: knowformer, knowformer-any, nodeformer?",
     "fit --model knowformer --data unls": "Did you mean: umls?",
     "fit --model knowformer --data kg": "--data.path",
-    "fit --model knowformer --data .": "or --data nodes, each with --data.path .",
+    "fit --model knowformer --data .": "or --data nodes with --data.path .",
     "fit --model knowformer --data umls --recipe umls-dmeo": "Did you mean: umls-demo",
     "fit --model knowformer --data umls --trainer gpus": "Did you mean: gpu",
     "fit --model knowformer --data umls --logger wandbb": "Did you mean: wandb?",
@@ -88,15 +88,15 @@ WRONG = {
     f"{RUN} --wandb": "Did you mean: --logger wandb?",
     f"{RUN} --trainer.max_epochs": "--trainer.max_epochs needs a value",
     f"{RUN} --config": "--config needs a value",
-    f"{RUN} --trainer.max_epochs -1 5": "'5' is left over: an option takes one value",
+    f"{RUN} --trainer.max_epochs -1 5": "'5' belongs to no option: each option takes one value",
     f"{RUN} --model.weight_decay -0.1 --model.lr": "--model.lr needs a value",
     "fit -config=unknown_key.yaml": "options begin with two dashes: --config",
     "reproduce knowformer umls --no-test": "reproduce cannot use --no-test",
     f"{RUN} --model.lr": "--model.lr needs a value",
     f"{RUN} --data.batch_size --seed 1": "--data.batch_size needs a value",
     f"{RUN} --model.lr -1e-5": "needs an equals sign: --model.lr=-1e-5",
-    f"{RUN} --data.batch_size 8 --trainer.max_epochs 4 8": "'8' is left over: an option takes one value",
-    f"{RUN} --trainer.max_epochs 3 --no-test true": "'true' is left over",
+    f"{RUN} --data.batch_size 8 --trainer.max_epochs 4 8": "'8' belongs to no option: each option",
+    f"{RUN} --trainer.max_epochs 3 --no-test true": "'true' belongs to no option",
     f"{RUN} --config unknown_key.yaml broken.yaml": "--config FILE --config FILE",
     "fit --model knowformer --data kg --data.path=a b c": 'list: --data.path "[FILE,FILE]"',
     "fit -config unknown_key.yaml": "options begin with two dashes: --config",
@@ -116,7 +116,7 @@ WRONG = {
     f"{RUN} --model.init_args.encoder.init_args.num_heds 3": "num_heads",
     f"{RUN} --data.batch_siz 3": "Did you mean: --data.batch_size",
     f"{RUN} --model.lr abc": "--model.lr: expected float, got 'abc'",
-    f"{RUN} --data.later_neighbourhoods {{1:50}}": "'{1:50}' does not fit\nWrite a blank after each colon",
+    f"{RUN} --data.later_neighbourhoods {{1:50}}": "'{1:50}' does not fit\nWrite a space after each colon",
     f"{RUN} --data.later_neighbourhoods={{1:50}}": "--data.later_neighbourhoods: '{1:50}' does not fit",
     f"{RUN} --model.encoder.num_layers abc": "--model.encoder.num_layers: expected int",
     f"{RUN} --model.loss foo": "'ce', 'filtered_ce', 'bce'",
@@ -271,7 +271,7 @@ IN_A_FILE = {
         "mine.yaml: trainer.callbacks: 'EarlyStoping' does not fit\nDid you mean: EarlyStopping"
     ),
     "trainer: {callbacks: [{class_path: Timer, init_args: {patience: 1}}, {class_path: EarlyStopping}]}": (
-        "mine.yaml: unknown setting trainer.callbacks.patience\nThe long list"
+        "mine.yaml: unknown setting trainer.callbacks.patience\n--help-all lists all options"
     ),
     "trainer: {callbacks: EarlyStopping}": (
         "mine.yaml: trainer.callbacks: 'EarlyStopping' does not fit\nIt needs trainer.callbacks.monitor"
@@ -286,7 +286,7 @@ IN_A_FILE = {
         "mine.yaml: optimizer: 'torch.optim.lr_scheduler.StepLR' does not fit\nExpected Optimizer"
     ),
     "trainer: {callbacks: [{class_path: EarlyStopping, monitor: val/mrr}]}": (
-        "mine.yaml: trainer.callbacks.class_path does not fit: arguments of a class stand under init_args"
+        "mine.yaml: trainer.callbacks.class_path does not fit: arguments of a class belong under init_args"
     ),
     "lr_schedular: {class_path: StepLR}": (
         "mine.yaml: unknown setting lr_schedular\nDid you mean: lr_scheduler"
@@ -536,7 +536,7 @@ def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch)
         ("fit --model galit --data.path xyzzy", "Add --data kg (triples), "),
         ("download xyzzy", "There are: "),
         ("fit --model knowformer --data umls --recipe xyzzy", "There are: "),
-        ("search xyzzy umls", "There are: galit, "),
+        ("search xyzzy umls", "Some models: galit, "),
         ("fit --model galit --data cora --trainer xyzzy", "There are: bf16, "),
     ],
 )

@@ -128,7 +128,8 @@ def test_a_run_on_files_of_another_folder_says_where_to_start(
     words = [word.format(run=run) for word in words]
     refused = cli(*words)
     assert (
-        refused.status == 2 and "was trained on mine, which is not here\nStart in the folder" in refused.err
+        refused.status == 2
+        and "was trained on mine, which does not exist here\nRun it in the folder" in refused.err
     )
     found = cli(
         *words, f"--data.path={run.parent / 'mine'}", *(["--trainer.max_epochs=2"] * ("fit" in words))
@@ -159,13 +160,13 @@ def test_contradicting_settings_stop_a_resume(trained, cli):
     shutil.copytree(trained, "run")
     result = cli("fit", "--ckpt_path", "run", "--model.lr=0.9", "--trainer.max_epochs=3")
     assert result.status == 2
-    assert "--model.lr: 0.005 there, 0.9 here" in result.err and "--override" in result.err
+    assert "--model.lr: 0.005 in the checkpoint, 0.9 now" in result.err and "--override" in result.err
     result = cli("fit", "--ckpt_path", "run", "--data.batch_size=8", "--trainer.max_epochs=3")
-    assert result.status == 2 and "--data.batch_size: 16 there, 8 here" in result.err
+    assert result.status == 2 and "--data.batch_size: 16 in the checkpoint, 8 now" in result.err
     fixed = ("model.encoder.hidden_channels=16", "model.lr_gamma=0.5", "data.validate_on=inference")
     for frozen in (f"--{setting}" for setting in fixed):
         result = cli("fit", "--ckpt_path", "run", frozen, "--trainer.max_epochs=3", "--override")
-        assert result.status == 2 and "cannot change while a run is resumed" in result.err
+        assert result.status == 2 and "A resumed run cannot change these" in result.err
 
 
 def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cli, results):
@@ -173,11 +174,13 @@ def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cl
     shutil.copytree(trained, "run")
     more = ["--trainer.max_epochs=3", "--trainer.gradient_clip_val=0.001"]
     refused = cli("fit", "run", *more)
-    assert refused.status == 2 and "--trainer.gradient_clip_val: 0 there, 0.001 here" in refused.err
+    assert (
+        refused.status == 2 and "--trainer.gradient_clip_val: 0 in the checkpoint, 0.001 now" in refused.err
+    )
     refused = cli(
         "fit", "run", "--optimizer=SGD", "--optimizer.lr=0.1", "--override", "--trainer.max_epochs=3"
     )
-    assert refused.status == 2 and "--optimizer: none there, torch.optim.SGD here" in refused.err
+    assert refused.status == 2 and "--optimizer: none in the checkpoint, torch.optim.SGD now" in refused.err
     assert cli("fit", "run", *more, "--override").status == 0
     assert results("run")["resumed"] == "with other settings after epoch 2"
 
@@ -237,11 +240,11 @@ def test_other_data_are_told_and_noted_where_they_are_wanted(folder, trained, cl
     Path("other/train.txt").write_text("\n".join([*lines[1:], "entity3\tnext\tentity9"]) + "\n")
     more = ["--ckpt_path", "run", "--run_dir", folder, "--trainer.max_epochs=3", "--override"]
     same = cli("fit", *more, "--run_dir=same")
-    assert same.status == 0 and "may be trained on already" not in caplog.text
+    assert same.status == 0 and "may have been trained on parts of this" not in caplog.text
     assert results("same")["resumed"] is None
     result = cli("fit", *more, "--data.path=other")
     assert result.status == 0, result.err
-    assert caplog.text.count("what is validated and tested may be trained on already") == 1
+    assert caplog.text.count("the weights may have been trained on parts of this") == 1
     told = "on other data after epoch 2"
     assert results(folder)["resumed"] == told
     assert f"# resumed: {told}\n" in Path(folder, "config.yaml").read_text()
@@ -273,7 +276,7 @@ def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, r
 def test_another_encoder_is_refused_before_the_weights(trained, cli):
     result = cli("test", "--ckpt_path", trained, "--model.encoder.hidden_channels=16")
     assert result.status == 2
-    assert "--model.encoder.hidden_channels: 8 there, 16 here" in result.err
+    assert "--model.encoder.hidden_channels: 8 in the checkpoint, 16 now" in result.err
 
 
 def test_judging_settings_may_differ(trained, cli, results):

@@ -108,7 +108,7 @@ def test_candidates(predict, queries, tmp_path):
     assert "names.txt: 2 names are unknown" in message
     assert "line 2: entity 'steroyd'; nearest: 'steroid'" in message and "line 4: entity 'Nobody'" in message
     names.write_text("\n")
-    assert "holds no name" in predict("--queries", queries, "--candidates", names)[2]
+    assert "no name found" in predict("--queries", queries, "--candidates", names)[2]
 
 
 @pytest.mark.parametrize(
@@ -153,15 +153,15 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("q.tsv", b"", "q.tsv: holds no query"),
-        ("q.tsv", b"head\trelation\ttail\n", "q.tsv: holds no query"),
+        ("q.tsv", b"", "q.tsv: no query found"),
+        ("q.tsv", b"head\trelation\ttail\n", "q.tsv: no query found"),
         (
             "q.tsv",
             b"virus\tcauses\t?\nvirus causes ?\n",
             "q.tsv, line 2: expected 2 or 3 columns .* got 1; separate",
         ),
-        ("q.tsv", b"virus,causes,?\n", "line 1: .* got 1; name a comma-separated file .csv"),
-        ("q.csv", b"virus\tcauses\t?\n", "line 1: .* got 1; the separator of a .csv file is the comma"),
+        ("q.tsv", b"virus,causes,?\n", "line 1: .* got 1; if commas separate the columns"),
+        ("q.csv", b"virus\tcauses\t?\n", "line 1: .* got 1; in a .csv file, separate the columns by commas"),
         ("q.tsv", b"a\tb\tc\td\n", "line 1: expected 2 or 3 columns .* got 4"),
         ("q.tsv", b"head\trelation\nvirus\tcauses\t?\n", "line 2: expected 2 columns .* got 3"),
         ("q.tsv", b"\nvirus\tcauses\tvirus\n", "line 2: neither head nor tail is '\\?'; .* use --score"),
@@ -235,7 +235,7 @@ def test_an_existing_file_stays(predict, queries, tmp_path):
     out.write_text("precious")
     status, _, error = predict("--queries", queries, "--out", out)
     assert status == 2
-    assert "exists already; give --overwrite" in error
+    assert "exists already; give another name, or --overwrite" in error
     assert out.read_text() == "precious"
     assert predict("--queries", queries, "--out", out, "--overwrite")[0] == 0
     assert len(read(out)) == 30
@@ -348,7 +348,7 @@ def test_tables_are_written_as_they_come(tmp_path, kind):
         (["--ckpt_path", "RUN", "--queries", "Q", "--device", "tpu9"], "device 'tpu9' is not available"),
         (
             ["--ckpt_path", "RUN", "--queries", "Q", "--data.path", "nowhere"],
-            "nowhere: neither a path nor a data set",
+            "nowhere: there is no such path, and no data set",
         ),
     ],
 )
@@ -450,7 +450,7 @@ def test_scores_of_pairs(ask_links, links, name, content):
             "person3\npersn4\n",
             "pairs.tsv: one name is unknown.*\n  line 2: node 'persn4'; nearest: 'person4'",
         ),
-        ("nodes", "\n", "holds no name"),
+        ("nodes", "\n", "no name found"),
     ],
 )
 def test_bad_files_of_nodes_and_pairs(ask_links, tmp_path, option, content, message):

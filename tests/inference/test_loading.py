@@ -70,7 +70,7 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
         found = graphzoo.load(path, data=data).predict(head="virus", relation="causes")
         assert found["tail"].equals(expected["tail"])
     for data, message in (
-        ("ulms", "neither a path nor a data set.*umls"),
+        ("ulms", "there is no such path, and no data set.*umls"),
         (["a.txt", "b.txt"], "a.txt: no such file"),
         ([tmp_path, tmp_path], "one folder, or one to three files"),
         (["a", "b", "c", "d"], "got 4 paths"),
