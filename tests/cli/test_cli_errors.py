@@ -168,40 +168,61 @@ WRONG = {
 
 # Rows of the table in docs/reliability.md; the others are spellings of the same.
 FAULTS = {
-    "fti": ("a command that does not exist", "the nearest one"),
-    "fit --model galit --data umls": ("a model that cannot do the task of the data", "the models that can"),
-    "fit --model knowfromer --data umls": ("an unknown model, data set or recipe", "the nearest names"),
+    "fti": ("a command that does not exist", "refused with the nearest command"),
+    "fit --model galit --data umls": (
+        "a model that does not suit the task of the data",
+        "refused with the models that do",
+    ),
+    "fit --model knowfromer --data umls": (
+        "an unknown model, data set or recipe",
+        "refused with the nearest names",
+    ),
     "test --ckpt_path https://example.org/best.ckpt": (
-        "a checkpoint at an address of the network",
-        "refused: local files only",
+        "a URL in place of a checkpoint",
+        "refused; only local files are read",
     ),
-    f"{RUN} --trainer.max_epoch 3": ("an option that does not exist", "the nearest one; no abbreviations"),
-    f"{RUN} --model.lr abc": ("a value of the wrong type", "option, expected type and value"),
-    f"{RUN} --model.lr=-1": ("a value out of range", "option and range"),
+    f"{RUN} --trainer.max_epoch 3": (
+        "an option that does not exist",
+        "refused with the nearest option; abbreviations are not accepted",
+    ),
+    f"{RUN} --model.lr abc": ("a value of the wrong type", "refused with option, expected type and value"),
+    f"{RUN} --model.lr=-1": ("a value out of range", "refused with option and range"),
     f"{RUN} --model.encoder graphzoo.encoders.KnowFromer": (
-        "a class path that leads nowhere",
-        "the nearest class",
+        "a class path that does not exist",
+        "refused with the nearest class",
     ),
-    f"{RUN} --config broken.yaml": ("a configuration that is not YAML", "file and line"),
-    f"{RUN} --config object.yaml": ("YAML with a python/object tag", "refused with its line; nothing is run"),
-    f"{RUN} --config bomb.yaml": ("YAML whose anchors unfold to a thousand million values", "refused"),
-    f"{RUN} --config doubling.yaml": ("YAML whose `${...}` double in every line", "refused"),
-    f"{RUN} --config deep.yaml": ("YAML nested five thousand deep", "refused; no recursion, no minutes"),
-    f"{RUN} --config itself.yaml": ("YAML with an anchor that holds itself", "refused"),
-    f"{RUN} --model.lr ${{model.init_args.nope}}": ("an interpolation of an unknown key", "the key"),
+    f"{RUN} --config broken.yaml": ("a configuration that is not YAML", "refused with file and line"),
+    f"{RUN} --config object.yaml": ("YAML with a python/object tag", "refused with its line; no code runs"),
+    f"{RUN} --config bomb.yaml": ("YAML whose anchors expand to a thousand million values", "refused"),
+    f"{RUN} --config doubling.yaml": (
+        "YAML whose `${...}` references double the text in every line",
+        "refused",
+    ),
+    f"{RUN} --config deep.yaml": (
+        "YAML with five thousand levels",
+        "refused at once, without a recursion error",
+    ),
+    f"{RUN} --config itself.yaml": ("YAML with an anchor that contains itself", "refused"),
+    f"{RUN} --model.lr ${{model.init_args.nope}}": (
+        "an interpolation of an unknown key",
+        "refused with the key",
+    ),
     "fit --model knowformer --data wn18rr --data.root nowhere --data.download=false": (
-        "data that are not there and must not be fetched",
-        "address, place and remedy",
+        "missing data that must not be downloaded",
+        "the message has the address, the place of the file and the remedy",
     ),
     "fit --model knowformer --data umls --run_dir occupied": (
-        "a run directory that holds a run",
-        "refused: never overwritten",
+        "the run directory holds another run",
+        "refused; a run is never overwritten",
     ),
     "fit --model knowformer --data umls --run_dir foreign": (
-        "a run directory that holds files of somebody",
-        "refused; the first file is named",
+        "the run directory holds other files",
+        "refused with the name of the first file",
     ),
-    "test --data umls --model knowformer --ckpt_path empty.ckpt": ("an empty checkpoint", "named as such"),
+    "test --data umls --model knowformer --ckpt_path empty.ckpt": (
+        "an empty checkpoint",
+        "refused; the message says that the file is empty",
+    ),
 }
 
 
@@ -355,8 +376,7 @@ def test_wrong_command_line(cli, files, line, workplace):
 
 
 @pytest.mark.fault(
-    "a wrong option in a folder with files of the user",
-    "nothing of the user is removed or overwritten",
+    "a wrong option, in a folder with the user's files", "no file of the user is removed or overwritten"
 )
 @pytest.mark.parametrize(
     "more",
@@ -388,10 +408,7 @@ def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
     assert not Path("new").exists()
 
 
-@pytest.mark.fault(
-    "a run fails before training starts",
-    "it removes its own files and folders, and no others",
-)
+@pytest.mark.fault("a run fails before training starts", "it removes its own files and folders only")
 def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fit):
     broken = "--trainer.callbacks+=helpers.own.BreakBegin"
     fit(broken, status=1)
@@ -407,7 +424,9 @@ def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fi
     assert not Path("one").exists()
 
 
-@pytest.mark.fault("--debug with a wrong argument, setting, file or name", "the same few lines as without")
+@pytest.mark.fault(
+    "--debug with a wrong argument, setting, file or name", "the same short message as without --debug"
+)
 @pytest.mark.parametrize(
     "line",
     [
@@ -485,8 +504,8 @@ def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
 
 
 @pytest.mark.fault(
-    "a callback of the user raises in training",
-    "status 1, the error in one line, --debug for the traceback",
+    "a callback of the user raises an error in training",
+    "status 1 and the error in one line; --debug shows the traceback",
 )
 @pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError", "TypeError"])
 def test_what_fails_inside_training_is_status_1(fit, kind):

@@ -243,7 +243,8 @@ def test_a_run_says_what_is_not_its_recipes(cli, results):
 
 
 @pytest.mark.fault(
-    "a preset is damaged while a run trains", "scores are kept, a warning instead of `changed`"
+    "a preset is damaged while a run trains",
+    "scores are kept; results.json lacks `changed`, and a warning says so",
 )
 def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_nodes, monkeypatch, caplog):
     from graphzoo.errors import UsageError
@@ -354,8 +355,8 @@ def test_recipe_runs_a_step(cli, tiny_nodes, results, model, name):
 
 
 @pytest.mark.fault(
-    "--splits of reproduce or search that the data do not have",
-    "refused before a run starts, with the number of splits",
+    "--splits of reproduce or search exceed those of the data",
+    "refused with the number of splits before a run starts",
 )
 @pytest.mark.parametrize(("count", "told"), [(1, "one split, 0"), (3, "3 splits, 0 to 2")])
 @pytest.mark.parametrize("command", ["reproduce", "search"])

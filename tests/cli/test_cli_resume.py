@@ -54,8 +54,7 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
 
 
 @pytest.mark.fault(
-    "SLURM ends or requeues a job",
-    "last.ckpt is written after the current step, as after SIGTERM anywhere",
+    "SLURM ends or requeues a job", "last.ckpt is written after the current step, as after SIGTERM"
 )
 def test_a_job_that_slurm_ends_leaves_its_last_step(fit, cli, monkeypatch):
     job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0}
@@ -137,7 +136,7 @@ def test_a_run_on_files_of_another_folder_says_where_to_start(
     assert found.status == 0, found.err
 
 
-@pytest.mark.fault("a run directory is moved, then resumed", "its best checkpoint stays the best")
+@pytest.mark.fault("a run directory is moved and then resumed", "its best checkpoint stays the best")
 def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""
     shutil.copytree(trained, "moved")
@@ -152,8 +151,8 @@ def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
 
 
 @pytest.mark.fault(
-    "the command contradicts the settings of the checkpoint",
-    "each setting with both values; --override resumes",
+    "the command line has other settings than the checkpoint",
+    "refused with both values of each setting; --override resumes",
 )
 def test_contradicting_settings_stop_a_resume(trained, cli):
     """Trap: Lightning lets the checkpoint's settings win while config.yaml shows the others."""
@@ -221,7 +220,7 @@ def test_override_leaves_a_users_own_optimiser_alone(fit, cli):
     assert (group["lr"], group["weight_decay"]) == (0.1, 0.01)
 
 
-@pytest.mark.fault("a run is resumed on other data", "refused by fingerprint")
+@pytest.mark.fault("a run is resumed on other data", "refused; the data are compared by fingerprint")
 def test_other_data_stop_a_resume(trained, cli, tiny_kg):
     shutil.copytree(trained, "run")
     shutil.copytree(tiny_kg, "other")
@@ -258,7 +257,7 @@ def test_a_test_needs_no_model_and_no_data(trained, cli):
     assert cli("test", "--ckpt_path", trained / "checkpoints" / "last.ckpt").status == 0
 
 
-@pytest.mark.fault("a checkpoint outside its run directory", "it asks for --data, then works")
+@pytest.mark.fault("a checkpoint outside its run directory", "refused without --data; works with it")
 def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, results):
     shutil.copy(trained / "checkpoints" / "best.ckpt", "lone.ckpt")
     asked = cli("test", "--ckpt_path", "lone.ckpt")
@@ -270,8 +269,8 @@ def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, r
 
 
 @pytest.mark.fault(
-    "the encoder of the command has another shape than the checkpoint's",
-    "the option with both values, instead of torch's list of weights",
+    "the command line has an encoder of another shape than the checkpoint",
+    "refused with the option and both values, instead of torch's list of weights",
 )
 def test_another_encoder_is_refused_before_the_weights(trained, cli):
     result = cli("test", "--ckpt_path", trained, "--model.encoder.hidden_channels=16")
@@ -329,10 +328,13 @@ def poison(source, target, place):
 
 
 PLACES = {
-    "weights": ("a pickle payload among the weights of a checkpoint", "refused; nothing is run"),
-    "hyperparameters": ("a pickle payload in the settings of a checkpoint", "refused; nothing is run"),
-    "instantiator": ("a checkpoint names a function in `_instantiator`", "never called"),
-    "encoder": ("a checkpoint names a stranger's encoder", "its module is not imported; --trust is named"),
+    "weights": ("code (a pickle payload) among the weights of a checkpoint", "refused; no code runs"),
+    "hyperparameters": ("code (a pickle payload) in the settings of a checkpoint", "refused; no code runs"),
+    "instantiator": ("a checkpoint names a function in `_instantiator`", "the function is never called"),
+    "encoder": (
+        "a checkpoint names an encoder of unknown origin",
+        "its module is not imported; the message mentions --trust",
+    ),
 }
 
 
@@ -356,7 +358,9 @@ def test_hostile_checkpoints_run_no_code(trained, cli, tiny_kg, monkeypatch, wor
         assert result.status == 2 and "harmful.Encoder" in result.err and "--trust" in result.err
 
 
-@pytest.mark.fault("the config.yaml of a run names a stranger's class", "not imported; --trust is named")
+@pytest.mark.fault(
+    "the config.yaml of a run names a class of unknown origin", "not imported; the message mentions --trust"
+)
 def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, workplace):
     own = "from lightning.pytorch import Callback as Base\nclass Callback(Base): pass\n"
     harm = f"open({str(workplace / 'harmed')!r}, 'w').close()\n"
@@ -469,7 +473,7 @@ HOSTILE = {
 
 @pytest.mark.fault(
     "the config.yaml of a run hides a class in a key, a text, a file or an interpolation",
-    "not imported",
+    "the class is not imported",
 )
 @pytest.mark.parametrize("variant", HOSTILE)
 @pytest.mark.parametrize("command", ["test", "fit"])
@@ -549,8 +553,8 @@ def test_plain_lists_and_lightnings_loggers_need_no_trust(name, value):
 
 
 @pytest.mark.fault(
-    "the config.yaml of a run has its logger write elsewhere, or run code",
-    "the logger is left out without --trust, and stays in the file",
+    "the config.yaml of a run has a logger that writes elsewhere or runs code",
+    "the logger is left out without --trust, but stays in the file",
 )
 @pytest.mark.parametrize(
     "arguments",
@@ -632,7 +636,7 @@ def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
 
 
 @pytest.mark.fault(
-    "a checkpoint is cut short", "named with its size, and with a complete one in the same folder"
+    "a truncated checkpoint", "refused with its size; a complete checkpoint in the same folder is named"
 )
 def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     shutil.copytree(trained, "run")
@@ -643,7 +647,9 @@ def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     assert "(5,000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
 
 
-@pytest.mark.fault("one bit of a weight in a checkpoint is flipped", "refused; torch itself would load it")
+@pytest.mark.fault(
+    "one bit of a weight in a checkpoint is flipped", "refused, although torch itself would load it"
+)
 def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
     """torch loads such a file without a word."""
     path = tmp_path / "x.ckpt"

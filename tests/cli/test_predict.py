@@ -149,7 +149,7 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
     pd.testing.assert_frame_equal(read(out), expected, rtol=1e-4)
 
 
-@pytest.mark.fault("a file of queries has a wrong line", "file and line; nothing is computed")
+@pytest.mark.fault("a file of queries has a wrong line", "refused with file and line; nothing is computed")
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -184,8 +184,8 @@ def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, mes
 
 
 @pytest.mark.fault(
-    "queries name what the graph does not know",
-    "all are counted, five shown with line and nearest names",
+    "queries have names that the graph does not know",
+    "refused with their number; five are shown with line and nearest names",
 )
 def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp_path, monkeypatch):
     path, out = tmp_path / "q.tsv", tmp_path / "out.csv"
@@ -229,7 +229,7 @@ def test_another_graph(inductive_run, tmp_path, capfd):
     assert "entity 'tom'" in capfd.readouterr().err
 
 
-@pytest.mark.fault("the file for the answers exists already", "refused; --overwrite is named")
+@pytest.mark.fault("the output file exists already", "refused; the message mentions --overwrite")
 def test_an_existing_file_stays(predict, queries, tmp_path):
     out = tmp_path / "a.csv"
     out.write_text("precious")
@@ -242,7 +242,7 @@ def test_an_existing_file_stays(predict, queries, tmp_path):
 
 
 @pytest.mark.fault(
-    "the answers would replace the queries", "refused, with --overwrite too, by any name of the file"
+    "the output file is the file of queries", "refused even with --overwrite, and under any name of the file"
 )
 def test_inputs_are_never_overwritten(predict, tmp_path):
     path, link = tmp_path / "q.csv", tmp_path / "link.csv"
@@ -259,7 +259,7 @@ def test_inputs_are_never_overwritten(predict, tmp_path):
     assert path.read_text() == QUERIES.replace("\t", ",") and facts.read_text() == "a,b,c\n"
 
 
-@pytest.mark.fault("prediction is interrupted", "no file and no rest of one")
+@pytest.mark.fault("prediction is interrupted", "no output file and no temporary file remain")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
     def tables():
@@ -274,7 +274,7 @@ def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
     assert os.listdir(tmp_path) == [out.name]
 
 
-@pytest.mark.fault("the disk is full while answers are written", "status 1; no half file")
+@pytest.mark.fault("the disk is full while answers are written", "status 1; no incomplete file remains")
 def test_a_full_disk_is_a_failed_run(predict, queries, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -551,14 +551,15 @@ def test_help_and_mistakes_need_no_torch(tmp_path):
     assert "--queries FILE" in done.stdout
 
 
-@pytest.mark.fault("a device that holds no numbers", "refused before anything is computed")
+@pytest.mark.fault("the device `meta`, which stores no values", "refused before anything is computed")
 def test_a_device_without_numbers(predict, queries):
     status, _, error = predict("--queries", queries, "--device", "meta")
     assert status == 2 and "device 'meta' is not available here (it holds shapes" in error
 
 
 @pytest.mark.fault(
-    "the reader of the answers leaves, or their disk is full", "no word; or one line and status 1"
+    "the reader of a pipe leaves, or the disk is full, while answers are printed",
+    "no message; or one line and status 1",
 )
 def test_where_printed_answers_go(umls_run, tmp_path):
     queries = tmp_path / "many.tsv"

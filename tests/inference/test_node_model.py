@@ -388,7 +388,9 @@ def test_damaged_descriptions(trained, tmp_path, change, message):
         graphzoo.load(run)
 
 
-@pytest.mark.fault("meta.json of a run is damaged, or leads elsewhere", "named; nothing else is read")
+@pytest.mark.fault(
+    "meta.json of a run is damaged, or names files elsewhere", "refused; no other file is read"
+)
 def test_a_damaged_description_of_the_graph(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "graph" / "meta.json"
@@ -403,7 +405,7 @@ def test_a_damaged_description_of_the_graph(trained, tmp_path):
             graphzoo.load(run)
 
 
-@pytest.mark.fault("the stored graph of a run is cut short", "named; nothing is predicted")
+@pytest.mark.fault("the stored graph of a run is truncated", "refused; nothing is predicted")
 def test_a_damaged_graph_of_a_run(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "graph" / "node_graph.npz"

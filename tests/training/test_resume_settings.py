@@ -18,7 +18,7 @@ def compare(saved, given):
 
 
 @pytest.mark.fault(
-    "an option that the checkpoint, or this version, does not know", "compared with the option's default"
+    "an option that the checkpoint or this version does not have", "compared with the option's default"
 )
 def test_options_that_one_side_does_not_name():
     assert compare({"lr": 0.1}, {"lr": 0.1, "reverse_weight": 0.0}) == {}
