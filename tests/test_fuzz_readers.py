@@ -43,8 +43,8 @@ def test_what_once_broke_a_reader_is_refused(path, folder):
 
 
 @pytest.mark.fault(
-    "any file, its bytes flipped, cut, spliced or encoded otherwise",
-    "read, or refused in at most six lines that name it",
+    "any input file with bytes flipped, removed, inserted or encoded differently",
+    "it is read, or refused with its name in at most six lines",
 )
 @pytest.mark.parametrize("reader", READERS)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))

@@ -50,12 +50,12 @@ def clean_parser() -> Parser:
     parser = Parser(
         "clean",
         "[--older-than DAYS] [--yes]",
-        "List cached files, which are rebuilt when needed, and ask before removing them. Without a terminal "
-        "nothing is removed unless --yes is given. Downloaded data are not touched.",
+        "List cached files and, after asking, remove them; they are rebuilt when needed. Without a terminal, "
+        "files are removed only with --yes. Downloaded data are kept.",
     )
-    unused = "only files unused for this many days"
+    unused = "only files that were not used for this many days"
     parser.add_argument("--older-than", type=at_least(0), default=0.0, metavar="DAYS", help=unused)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="remove the files without asking")
     return parser
 
 

@@ -50,18 +50,23 @@ def compare_parser() -> Parser:
     parser = Parser(
         "compare",
         "--data DATA [options] [options of fit]",
-        "Try the zoo's models and baselines on a graph, and choose one on the validation split. The same "
-        "command resumes where it was stopped.",
+        "Train several models and baselines on a graph, and choose the one with the best validation score. "
+        "After an interruption, the same command continues.",
     )
     add = parser.add_argument
     add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
-    time_of_all = "time for all trials together (default 10)"
+    time_of_all = "minutes for all models together (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
-    only = "try only these, your own too; `;` separates names that have a comma"
+    only = "try only these models, which may be your own; names with a comma need `;` between them"
     add("--models", default="", metavar="A,B", help=only)
-    add("--in-process", action="store_true", help="run all in one process: faster for short runs")
-    add("--no-test", action="store_true", help="skip the test")
-    add("--out", type=out_folder, metavar="DIR", help="folder of runs, table and picture")
+    add("--in-process", action="store_true", help="run everything in one process; faster for short runs")
+    add("--no-test", action="store_true", help="do not test the chosen model")
+    add(
+        "--out",
+        type=out_folder,
+        metavar="DIR",
+        help="folder of runs, table and picture (default: in runs/compare)",
+    )
     return parser
 
 

@@ -55,7 +55,7 @@ def completion_parser() -> Parser:
     parser = Parser(
         "completion",
         "SHELL",
-        "The script that lets the Tab key know names and options.",
+        "Print a script that lets the Tab key complete names and options in a shell.",
         "\n".join(_HINTS.values()),
     )
     parser.add_argument("shell", metavar="SHELL", choices=tuple(SCRIPTS), help=", ".join(SCRIPTS))

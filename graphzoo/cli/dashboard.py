@@ -18,15 +18,20 @@ def dashboard_parser() -> Parser:
     parser = Parser(
         "dashboard",
         "--project P [options]",
-        "A workspace at Weights & Biases for runs of `graphzoo fit --logger wandb`, with the sections "
+        "Create a workspace at Weights & Biases for runs of `graphzoo fit --logger wandb`, with the sections "
         f"{', '.join(SECTIONS)}.",
     )
     add = parser.add_argument
-    add("--project", required=True, metavar="P", help="project of the runs (the logger's default: graphzoo)")
-    add("--entity", default="", metavar="E", help="user or team (default: who is logged in)")
+    add("--project", required=True, metavar="P", help="project of the runs; that of the logger is graphzoo")
+    add("--entity", default="", metavar="E", help="user or team (default: the account that is logged in)")
     add("--task", default="all", choices=("all", *KINDS), help="only the panels of this task (default: all)")
     add("--name", default="graphzoo", help="name of the workspace (default: graphzoo)")
-    add("--out", type=Path, metavar="FILE", help="write its JSON: needs no network and no account")
+    add(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="only write the workspace as JSON, without network or account",
+    )
     return parser
 
 

@@ -31,12 +31,18 @@ _OPTIONAL = {
 
 def doctor_parser() -> Parser:
     """The options."""
-    parser = Parser("doctor", "[options]", "Versions, devices, fast paths, caches, and what is missing.")
+    parser = Parser(
+        "doctor", "[options]", "Show versions, devices, fast kernels, caches, and packages that are missing."
+    )
     add = parser.add_argument
-    add("--gpu", action="store_true", help="check every GPU: ops, training steps, processes; takes minutes")
-    add("--device", choices=("cuda", "cpu"), help="with --gpu: cpu for the same checks on the CPU")
-    add("--quick", action="store_true", help="with --gpu: small graphs")
-    add("--out", type=Path, metavar="FILE", help="with --gpu: the results as JSON (doctor-gpu.json)")
+    add(
+        "--gpu",
+        action="store_true",
+        help="check every GPU: operations, training steps, processes (takes minutes)",
+    )
+    add("--device", choices=("cuda", "cpu"), help="with --gpu: cpu makes the same checks on the CPU")
+    add("--quick", action="store_true", help="with --gpu: check on small graphs")
+    add("--out", type=Path, metavar="FILE", help="with --gpu: results as JSON (default doctor-gpu.json)")
     return parser
 
 

@@ -22,19 +22,19 @@ def export_parser() -> Parser:
     parser = Parser(
         "export",
         "RUN --out DIR [options]",
-        "Write a trained model into a folder to share: weights, settings as JSON, a model card.",
+        "Write a trained model to a folder that can be shared: weights, settings as JSON, and a model card.",
         "safetensors    weights and settings, for graphzoo.load and Encoder.from_pretrained\n"
         "torch.export   a program that runs with torch alone, for torch.export.load\n"
         "onnx           a program for onnxruntime; needs the extra `onnx`",
     )
     add = parser.add_argument
-    add_run(parser, "run directory, checkpoint, `best` or `last`")
-    add("--out", metavar="DIR", help="new folder")
-    add("--to", default="safetensors", choices=FORMATS, help="format")
+    add_run(parser, "trained model: run directory, checkpoint file, `best` or `last`")
+    add("--out", metavar="DIR", help="folder to write; must be new or empty")
+    add("--to", default="safetensors", choices=FORMATS, help="format, see below (default safetensors)")
     add("--license", default="", metavar="NAME", help="licence of the weights, for the model card")
-    weight = "reverse weight of the model (default: of the run)"
+    weight = "weight of reverse queries in the scores of facts (default: as in the run)"
     add("--reverse-weight", type=at_least(0), metavar="W", help=weight)
-    add("--trust", action="store_true", help="import unregistered classes")
+    add("--trust", action="store_true", help="import any class that the checkpoint names")
     return parser
 
 

@@ -85,12 +85,12 @@ def _summary(command: str, rest: list[str]) -> str:
         if not colon or which == command:  # flags of one command alone begin with its name
             lines.append(row(f"--{name.replace('_', '-')}", rest_of_text or text))
     lines += [
-        row("--config FILE", "YAML files, later ones win; --print_config makes one"),
-        row("--trainer.max_epochs N", "and every other argument of Lightning's Trainer"),
-        row("--model.lr, --data.seed", "arguments of the task and of the data module"),
-        row("--model.encoder.NAME", "of the encoder; --model NAME --help lists them"),
-        *([row("--optimizer NAME", "torch's; also --lr_scheduler, --matmul_precision")] if is_fit else []),
-        row("--help-all", "every option (long; imports torch)"),
+        row("--config FILE", "settings in YAML, repeatable; also --print_config"),
+        row("--trainer.max_epochs N", "or any other argument of Lightning's Trainer"),
+        row("--model.lr, --data.seed", "or any other argument of task and data module"),
+        row("--model.encoder.X", "argument of a model; --model NAME --help lists all"),
+        *([row("--optimizer NAME", "of torch; also --lr_scheduler, --matmul_precision")] if is_fit else []),
+        row("--help-all", "show all options (long, and takes a few seconds)"),
         names("model"),
         names("data"),
     ]

@@ -18,10 +18,12 @@ _PLURALS = {"datasets": "data", "dataset": "data", "spaces": "search"} | {kind +
 
 def list_parser() -> Parser:
     """The options of `graphzoo list`."""
-    parser = Parser("list", "[KIND...] [--json]", "What can be named on the command line.")
-    kinds = f"{', '.join(_ORDER)} (all by default)"
+    parser = Parser(
+        "list", "[KIND...] [--json]", "List the names that the command line accepts, with a line about each."
+    )
+    kinds = f"{', '.join(_ORDER)} (default: all)"
     parser.add_argument("kind", nargs="*", metavar="KIND", help=kinds)
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
@@ -100,9 +102,13 @@ def _best(kind: str, recipes: list[Preset]) -> dict[str, str]:
 
 def download_parser() -> Parser:
     """The options of `graphzoo download`."""
-    parser = Parser("download", "NAME... [--root DIR]", "Fetch data sets, to work without a network later.")
-    parser.add_argument("name", nargs="+", metavar="NAME", help="data sets by name: graphzoo list data")
-    parser.add_argument("--root", metavar="DIR", help="another data root than GRAPHZOO_DATA")
+    parser = Parser(
+        "download", "NAME... [--root DIR]", "Download data sets, to train without a network later."
+    )
+    parser.add_argument("name", nargs="+", metavar="NAME", help="data set, see `graphzoo list data`")
+    parser.add_argument(
+        "--root", metavar="DIR", help="folder for data (default: GRAPHZOO_DATA or the cache folder)"
+    )
     return parser
 
 

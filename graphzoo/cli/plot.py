@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "png", "svg")
 _EPILOG = """\
-The page holds results beside the paper's, learning curves, what the test showed (classes,
-relations, scores), pictures of the model, the settings and the command to repeat it. Runs
-that differ in seed or split alone are drawn together. It is one file without scripts, and
-nothing is fetched to show it.
+The page shows results beside the paper's, learning curves, details of the test (classes,
+relations, scores), pictures of the model, the settings, and the command that repeats the run.
+Runs that differ only in seed or split are drawn together. The page is a single file that needs
+no scripts and no network.
 
 graphzoo plot runs/galit-cora/RUN                          report.html
 graphzoo plot runs/reproduce/galit-cora --out cora.html    all seeds of a row
 graphzoo plot RUN1 RUN2 --format png --out pictures        a file per picture
-graphzoo plot RUN --fact "Virus" "causes" "Disease"        whom KnowFormer attends to there
+graphzoo plot RUN --fact "Virus" "causes" "Disease"        what KnowFormer attends to for a fact
 """
 
 
@@ -68,18 +68,31 @@ def plot_parser() -> Parser:
     parser = Parser(
         "plot",
         "RUN... [options]",
-        "Draw runs: curves, results, details of the test, and the model's attention.",
+        "Write a report of one or more runs: results, learning curves, details of the test, and pictures of "
+        "the model's attention.",
         _EPILOG,
     )
     add = parser.add_argument
-    add_run(parser, "run directory, row of reproduce, or a folder with several", several=True)
-    add("--out", metavar="PATH", help="file of the page (report.html), or folder of the pictures (pictures)")
-    add("--format", choices=FORMATS, help="one page (default), or a file per picture")
-    add("--overwrite", action="store_true", help="replace an earlier plot")
-    add("--no-model", action="store_true", help="load no model: faster, without attention")
+    add_run(
+        parser, "run directory, or a folder with several, such as that of `graphzoo reproduce`", several=True
+    )
+    add(
+        "--out",
+        metavar="PATH",
+        help="page to write (default report.html), or folder for pictures (default pictures)",
+    )
+    add("--format", choices=FORMATS, help="html: one page (default); png, svg: one file per picture")
+    add("--overwrite", action="store_true", help="replace existing files")
+    add("--no-model", action="store_true", help="leave out pictures of the model, which is faster")
     parts = ("HEAD", "RELATION", "TAIL")
-    add("--fact", nargs=3, action="append", metavar=parts, help="a fact to look at; repeatable")
-    add("--device", default="cpu", help="where models run: cpu (default), auto, cuda, ...")
+    add(
+        "--fact",
+        nargs=3,
+        action="append",
+        metavar=parts,
+        help="show the attention for this fact; may be repeated",
+    )
+    add("--device", default="cpu", help="device of the model: cpu (default), auto, cuda, ...")
     return parser
 
 

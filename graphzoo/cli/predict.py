@@ -84,36 +84,47 @@ def predict_parser() -> Parser:
     parser = Parser(
         "predict",
         "RUN [--queries|--score|--nodes FILE] [options]",
-        "Answer queries about a knowledge graph, find partners of nodes, score facts or pairs, label nodes.",
+        "Predict with a trained model: answer queries about a knowledge graph, suggest links of nodes, score "
+        "facts or node pairs, or label nodes.",
         _EPILOG,
     )
     count = at_least(1, whole=True)
     add = parser.add_argument
-    run = "run directory, exported model, checkpoint file, best or last"
+    run = "trained model: run directory, exported folder, checkpoint file, `best` or `last`"
     add_run(parser, run)
-    add("--model", choices=sorted(WEIGHTS), help="use weights that ship with graphzoo")
-    add("--queries", type=Path, metavar="FILE", help="queries to answer")
-    add("--score", type=Path, metavar="FILE", help="facts or pairs to score instead")
-    add("--nodes", type=Path, metavar="FILE", help="nodes to find partners of, or to label; one per line")
-    add("--probabilities", action="store_true", help="a column with the probability of every class")
-    add("--embeddings", action="store_true", help="a column for every channel of the nodes' states")
-    add("--out", default="-", metavar="FILE", help=".parquet, .csv, .tsv or .jsonl (default: print)")
-    formulas = "in .csv and .tsv, put a ' before names that spreadsheets would run as formulas"
+    add("--model", choices=sorted(WEIGHTS), help="instead of RUN, use weights that ship with graphzoo")
+    add("--queries", type=Path, metavar="FILE", help="answer these queries")
+    add("--score", type=Path, metavar="FILE", help="score these facts or node pairs")
+    add("--nodes", type=Path, metavar="FILE", help="suggest links of these nodes, or label them")
+    add("--probabilities", action="store_true", help="add a column with the probability of each class")
+    add("--embeddings", action="store_true", help="add a column for each channel of the nodes' states")
+    add(
+        "--out",
+        default="-",
+        metavar="FILE",
+        help="write a .parquet, .csv, .tsv or .jsonl file (default: print)",
+    )
+    formulas = "put a ' in front of text in .csv and .tsv that a spreadsheet would run as a formula"
     add("--spreadsheet", action="store_true", help=formulas)
     add("--overwrite", action="store_true", help="replace the output file if it exists")
-    add("--top-k", type=count, metavar="K", help="answers per query or node (default 10)")
-    known = "known facts or links: mark in a column (default for facts), drop (for links), or keep unmarked"
+    add("--top-k", type=count, metavar="K", help="number of answers per query or node (default 10)")
+    known = (
+        "answers that the graph contains already: mark them in a column (default for facts), drop them "
+        "(default for links), or keep them unmarked"
+    )
     add("--known", choices=("mark", "drop", "keep"), help=known)
-    add("--candidates", type=Path, metavar="FILE", help="answer with these names only, one per line")
-    graph = "predict on this graph: folder, files or data set name"
+    add("--candidates", type=Path, metavar="FILE", help="allow only these names as answers, one per line")
+    graph = "predict on another graph: a folder, files, or the name of a data set"
     add("--data.path", dest="data", nargs="+", metavar="PATH", help=graph)
-    add("--batch-size", type=count, metavar="B", help="queries or pairs scored at once")
-    explain = "instead of scores: the K (default 5) paths, facts and entities behind each answer"
+    add("--batch-size", type=count, metavar="B", help="number of queries or pairs to score at once")
+    explain = (
+        "instead of scores, print the K (default 5) most important paths, facts and entities of each answer"
+    )
     add("--explain", nargs="?", type=count, const=5, metavar="K", help=explain)
-    weight = "weight of (t, r^-1, ?) beside (h, r, ?) in the scores of facts (default: that of the run)"
+    weight = "weight of the reverse query (t, r^-1, ?) in the score of a fact (default: as in the run)"
     add("--reverse-weight", type=at_least(0), metavar="W", help=weight)
     add("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, ...")
-    add("--trust", action="store_true", help="import unregistered classes that the checkpoint names")
+    add("--trust", action="store_true", help="import any class that the checkpoint names")
     return parser
 
 

@@ -34,20 +34,25 @@ def reproduce_parser(*, pair: bool = True) -> Parser:
     parser = Parser(
         "reproduce",
         "MODEL DATA [options] [options of fit], or --all FILE",
-        "Train and test several seeds, and print their mean beside the paper's score. The same command "
-        "resumes where it was stopped.",
+        "Train and test a model with several seeds, and print the mean score beside that of the paper. After "
+        "an interruption, the same command continues.",
     )
     add = parser.add_argument
     if pair:
         add("model", metavar="MODEL", nargs="?", help="model, see `graphzoo list model`")
         add("data", metavar="DATA", nargs="?", help="data set, see `graphzoo list data`")
-    add("--seeds", metavar="0,1,2", help="seeds, also 0-4 (default 0,1,2; with --splits 0)")
-    add("--splits", default="", metavar="0-9", help="run every seed on each of these splits")
-    add("--recipe", metavar="NAME", help="another recipe of the model, or none")
-    add("--ablation", default="", metavar="NAME|FILE", help="run several rows that differ in a setting")
-    add("--in-process", action="store_true", help="run all in one process: faster for short runs")
-    add("--out", type=out_folder, metavar="DIR", help="folder of the runs and row.json")
-    add("--all", type=Path, metavar="FILE", help="run a queue: each line is MODEL DATA [options]")
+    add("--seeds", metavar="0,1,2", help="seeds, such as 0,1,2 or 0-4 (default 0,1,2; with --splits: 0)")
+    add("--splits", default="", metavar="0-9", help="run each seed on each of these splits of the data")
+    add("--recipe", metavar="NAME", help="another recipe of the model; `none` for no recipe")
+    add("--ablation", default="", metavar="NAME|FILE", help="run an ablation, see `graphzoo list ablation`")
+    add("--in-process", action="store_true", help="run everything in one process; faster for short runs")
+    add(
+        "--out",
+        type=out_folder,
+        metavar="DIR",
+        help="folder of the runs and their mean (default: in runs)",
+    )
+    add("--all", type=Path, metavar="FILE", help="run a list of rows: each line is MODEL DATA [options]")
     return parser
 
 

@@ -33,16 +33,24 @@ def results_parser() -> Parser:
     parser = Parser(
         "results",
         "[PATH...] [options]",
-        "Print rows of `graphzoo reproduce`, and means of single runs, beside the papers' scores.",
+        "Print finished runs as a table, beside the scores of the papers. Runs of the same settings with "
+        "several seeds or splits are one row, with their mean.",
     )
     add = parser.add_argument
-    add("path", nargs="*", type=Path, default=[RUNS], metavar="PATH", help="row.json, or a folder (runs)")
-    add("--format", default="table", choices=_FORMATS, help="output format")
-    add("--metric", default="", metavar="NAME", help="metric to print (default: the first of each row)")
+    add(
+        "path",
+        nargs="*",
+        type=Path,
+        default=[RUNS],
+        metavar="PATH",
+        help="folder of runs, or row.json of `graphzoo reproduce` (default: runs)",
+    )
+    add("--format", default="table", choices=_FORMATS, help="output format (default table)")
+    add("--metric", default="", metavar="NAME", help="metric to print (default: the main metric of each row)")
     add("--data", default="", metavar="A,B", help="only these data sets")
     add("--model", default="", metavar="A,B", help="only these models")
     add("--published", action="store_true", help="only rows with a published score")
-    add("--commands", action="store_true", help="also print the command of each row")
+    add("--commands", action="store_true", help="add the command that produces each row")
     return parser
 
 

@@ -20,7 +20,9 @@ def add_run(parser: Parser, what: str, *, several: bool = False) -> None:
     parser.add_argument("run", nargs="*" if several else "?", metavar="RUN", help=what)
     add = parser.add_argument
     if several:
-        add("--ckpt_path", action="append", default=[], metavar="RUN", help="the same as RUN; repeatable")
+        add(
+            "--ckpt_path", action="append", default=[], metavar="RUN", help="the same as RUN; may be repeated"
+        )
     else:
         add("--ckpt_path", metavar="RUN", help="the same as RUN")
 

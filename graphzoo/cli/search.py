@@ -55,25 +55,35 @@ def search_parser() -> Parser:
     parser = Parser(
         "search",
         "MODEL DATA [options] [options of fit]",
-        "Search for settings on the validation split; the best become a recipe. The same command resumes "
-        "where it was stopped.",
+        "Search for the settings with the best validation score, and write them as a recipe. After an "
+        "interruption, the same command continues.",
     )
     add, count = parser.add_argument, at_least(1, whole=True)
     add("model", metavar="MODEL", help="model, see `graphzoo list model`")
     add("data", metavar="DATA", help="data set, see `graphzoo list data`")
-    add("--trials", type=count, default=50, help="number of trials, earlier ones included (default 50)")
-    add("--minutes", type=at_least(0.01), metavar="M", help="begin no new trial after M minutes")
-    add("--seeds", default="0", metavar="0,1", help="seeds of each trial (default 0)")
-    add("--splits", default="", metavar="0-2", help="splits of each trial")
-    add("--space", default="", metavar="NAME|FILE", help="settings to search, see `graphzoo list search`")
-    drawn = "how settings are drawn (default tpe)"
+    add("--trials", type=count, default=50, help="number of trials, with those of earlier calls (default 50)")
+    add("--minutes", type=at_least(0.01), metavar="M", help="start no new trial after M minutes")
+    add("--seeds", default="0", metavar="0,1", help="train each trial with these seeds (default 0)")
+    add("--splits", default="", metavar="0-2", help="train each trial on these splits of the data")
+    add(
+        "--space",
+        default="",
+        metavar="NAME|FILE",
+        help="search space, see `graphzoo list search` (default: that of the model)",
+    )
+    drawn = "method that chooses the settings (default tpe)"
     add("--sampler", default="tpe", choices=("tpe", "random", "grid"), help=drawn)
     seed = "seed of the sampler (default 0)"
     add("--sampler_seed", type=at_least(0, whole=True), default=0, metavar="N", help=seed)
-    scored = "score a trial by its best mean of N validations (default 1)"
+    scored = "score of a trial: its best average over N successive validations (default 1)"
     add("--window", type=count, default=1, metavar="N", help=scored)
-    add("--out", type=out_folder, metavar="DIR", help="folder of the search; several processes may share it")
-    add("--sweep", type=Path, metavar="FILE", help="write a Weights & Biases sweep, and run no trial")
+    add(
+        "--out",
+        type=out_folder,
+        metavar="DIR",
+        help="folder of the search, which several processes may share (default: in runs/search)",
+    )
+    add("--sweep", type=Path, metavar="FILE", help="only write a sweep for Weights & Biases, without a trial")
     return parser
 
 

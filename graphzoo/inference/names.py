@@ -1,4 +1,4 @@
-"""Names in, ids out: exact names first, then labels that only one name has, else the nearest names."""
+"""Looks up ids by name or by unique label; messages about unknown names list the nearest ones."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _FEW = 2_000
 
 
 class Vocabulary:
-    """The entities or the relations of a graph (`kind`: "entity" or "relation", for messages).
+    """The entities or the relations of a graph.
 
-    The id of a name is its position; some names have labels, readable text.
+    Args:
+        kind: "entity" or "relation", for messages.
+        names: Names; the id of a name is its position.
+        labels: Name -> readable text, for names that have one.
 
     >>> Vocabulary("relation", ["interacts_with", "is_a"]).find("is_a")
     1
@@ -44,54 +47,54 @@ class Vocabulary:
         return by_label
 
     def get(self, name: str) -> int | None:
-        """The id of a name or of a label that is unique, else None."""
+        """The id of a name or of a unique label; None for any other text."""
         position = self._ids.get(name)
         if position is None and len(self._by_label.get(name, ())) == 1:
             position = self._ids[self._by_label[name][0]]
         return position
 
     def find(self, name: str) -> int:
-        """The id of a name or of a unique label; `UsageError` with the nearest names for any other."""
+        """The id of a name or of a unique label; for any other text a `UsageError` with the nearest names."""
         position = self.get(name)
         if position is None:
             raise UsageError(f"unknown {self.explain(name)}")
         return position
 
     def explain(self, name: str) -> str:
-        """The end of a message about a name that has no id: `entity 'x'; nearest: 'y', 'z'`."""
+        """The end of a message about an unknown name, such as `entity 'x'; nearest: 'y', 'z'`."""
         sharing = self._by_label.get(name, [])
         if sharing:
             shown = ", ".join(map(repr, sharing[:3])) + (", ..." if len(sharing) > 3 else "")
-            return f"{self.kind} {name!r}: the label of {len(sharing)} names ({shown}); give the name"
+            return f"{self.kind} {name!r}: {len(sharing)} names have this label ({shown}); give the name"
         close = self.nearest(name)
         if close:
             return f"{self.kind} {name!r}; nearest: {', '.join(map(repr, close))}"
         examples = ", ".join(map(repr, self.names[:2]))
-        return f"{self.kind} {name!r}; none of {len(self):,} is like it (they are {examples}, ...)"
+        return f"{self.kind} {name!r}; none of the {len(self):,} names is similar (examples: {examples})"
 
     def shown(self, position: int) -> str:
-        """What people read: the label of an id, or its name where it has none."""
+        """The text shown for an id: its label, or else its name."""
         name = self.names[position]
         return self.labels.get(name) or name
 
     def nearest(self, name: str) -> list[str]:
-        """Up to three names or labels like `name`, the best first."""
+        """Up to three names or labels similar to `name`, the best first."""
         choices = [*self.names, *self._by_label]
         if len(choices) > _FEW:
-            # Comparing a hundred thousand names takes seconds: take those that share most letter triples.
+            # Comparing 100,000 names takes seconds: compare only those that share most letter triples.
             wanted = _triples(name)
             shared = Counter({choice: len(wanted & _triples(choice)) for choice in choices})
             choices = [choice for choice, count in shared.most_common(_FEW // 10) if count]
         return nearest(name, choices)
 
     def find_all(self, names: Iterable[str]) -> list[int]:
-        """The ids of many names; see `find`."""
+        """The ids of several names; see `find`."""
         ids = self._ids
         return [ids[name] if name in ids else self.find(name) for name in names]
 
 
 class NodeNames:
-    """The nodes of a graph: by name, or by number where they have no names.
+    """The nodes of a graph, by name, or by number if they have no names.
 
     >>> NodeNames((), 3).find([2, "0"])
     tensor([2, 0])
@@ -114,36 +117,36 @@ class NodeNames:
         return self._vocabulary is None
 
     def get(self, name: object) -> int | None:
-        """The number of a node, or None."""
+        """The number of a node; None if it is unknown."""
         if self._vocabulary is not None:
             return self._vocabulary.get(str(name))
         text = str(name)
-        # Python makes no number of thousands of digits.
+        # int() refuses texts of thousands of digits.
         number = int(text) if text.isdecimal() and len(text) < 20 else self.num_nodes
-        # 007 is no number of a node: the row of another name would be answered
+        # 007 is not node 7: the answer would have another name than the query
         return number if number < self.num_nodes and text == str(number) else None
 
     def explain(self, name: object) -> str:
-        """The end of a message about a node that there is not."""
+        """The end of a message about an unknown node."""
         if self._vocabulary is not None:
             return self._vocabulary.explain(str(name))
-        return f"node {name!r}: the nodes are the numbers 0..{self.num_nodes - 1}"
+        return f"node {name!r}: nodes have the numbers 0 to {self.num_nodes - 1}"
 
     def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
-        """Numbers of one node or several, or of a mask [N], an array or tensor of dtype bool: [n], int64.
+        """Numbers [n], int64, of one node, of several, or of those in a mask [N] (array or tensor of bool).
 
         Raises:
-            UsageError: for unknown ones, with the nearest, and for a mask of other nodes.
+            UsageError: for an unknown node, with the nearest names, and for a mask of another size.
         """
         numbers = []
         if str(getattr(nodes, "dtype", "")).rpartition(".")[2] == "bool":  # a mask, as in PyG
             mask = torch.as_tensor(nodes)
             if mask.shape != (self.num_nodes,):
-                raise UsageError(f"a mask of nodes is [{self.num_nodes}], got {list(mask.shape)}")
+                raise UsageError(f"a mask of nodes must be [{self.num_nodes}], got {list(mask.shape)}")
             return mask.cpu().nonzero().squeeze(1)
         given: Any = nodes.tolist() if hasattr(nodes, "tolist") else nodes  # an array, a tensor, a Series
         if not isinstance(given, Iterable) and not isinstance(given, int):
-            raise UsageError(f"nodes are a name, a number, or several of them, got {given!r}")
+            raise UsageError(f"nodes must be a name, a number, or several of them, got {given!r}")
         for node in [given] if isinstance(given, str | int) else given:
             number = self.get(plain_item(node))
             if number is None:
@@ -152,13 +155,13 @@ class NodeNames:
         return torch.tensor(numbers, dtype=torch.int64)
 
     def of(self, index: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-        """Names of nodes [n] given by number, or the numbers where the nodes have no names."""
+        """Names of the nodes `index` [n]; the numbers themselves if the nodes have no names."""
         numbers: np.ndarray[Any, np.dtype[Any]] = index.numpy()
         return numbers if self.are_numbers else self._array[numbers]
 
 
 def plain_item(value: Any) -> Any:
-    """A tensor or array without dimensions as the number or name that it holds; others as they are."""
+    """The number or name in a tensor or array without dimensions; other values as they are."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 

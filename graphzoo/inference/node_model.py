@@ -1,4 +1,4 @@
-"""A trained node classifier in terms of names: labels, probabilities and states of any of a graph's nodes."""
+"""A trained node classifier with names: labels, probabilities and states of nodes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from graphzoo.tasks.prepared_graph import PreparedGraph
 
 
 class NodeModel(TrainedModel):
-    """A trained `NodeClassification` task together with the graph it labels; `graphzoo.load` makes one.
+    """A trained `NodeClassification` task and the graph whose nodes it labels; `graphzoo.load` returns one.
 
     Args:
         task: The task with its weights.
         graph: Raw features and edges.
-        transform: What is done to raw features before the encoder sees them.
+        transform: Transform of raw features into the encoder's input.
         class_names: Names of the classes or yes-no labels, as in training.
+        is_directed: Whether edges of other graphs, given to `predict`, keep their direction.
 
     Raises:
-        UsageError: (a ValueError) if the graph has other features than the model was trained with.
+        UsageError: (a ValueError) if the features of the graph are not those of the training.
     """
 
     task: NodeClassification
@@ -51,15 +52,15 @@ class NodeModel(TrainedModel):
         self.task, self._is_directed = task.eval(), is_directed
         self.transform = transform
         self.class_names = tuple(class_names)
-        # of other graphs nothing is kept on disk: a server may get other features with each request
+        # Results for other graphs are not kept on disk: a server may get new features with each request.
         self._default = _Place(self, graph, cache_root() / "precomputed")
 
     @classmethod
     def of_checkpoint(
         cls, described: dict[str, Any], task: NodeClassification, run: Path | None, data: Any
     ) -> NodeModel:
-        """The task with the graph of its run, or with `data`."""
-        refuse_others(data, NodeGraph, "the model labels nodes with features")
+        """The task of a checkpoint with the graph of its run, or with `data`."""
+        refuse_others(data, NodeGraph, "this model labels nodes with features")
         projection = None if run is None else run / "graph" / "projection.npy"
         transform = FeatureTransform.load(described["features"], projection)
         is_directed = described["data"].get("is_directed", False)  # as it was trained
@@ -71,11 +72,11 @@ class NodeModel(TrainedModel):
 
     @property
     def graph(self) -> NodeGraph:
-        """The graph whose nodes are labelled when no other is given, with its raw features."""
+        """The graph that `predict` uses by default, with its raw features."""
         return self._default.graph
 
     def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
-        """Features as the encoder sees them, [N, F], dense or sparse CSR, and edges, [2, E]."""
+        """Transformed features [N, F], dense or sparse CSR, and edges [2, E]."""
         return self._default.x, self.graph.edge_index
 
     @property
@@ -94,20 +95,27 @@ class NodeModel(TrainedModel):
         """Labels of nodes.
 
         Args:
-            nodes: A name or several, numbers where the graph has no names; None for all nodes.
-            data: Another graph with the same features: a NodeGraph, files as for `--data nodes`, or the name
-                of a data set.
+            nodes: One name or several, or numbers if the nodes have no names; None for all nodes.
+            data: Another graph with the same features: a NodeGraph, a `Data` of PyG, files as for `--data
+                nodes`, or the name of a data set.
             probabilities: Whether every class gets a column.
             embeddings: Whether every channel of the encoder's states gets a column.
 
         Returns:
-            One row per node in the given order. Columns: `node`; `label`, the most probable class, or the
-            yes-no labels of at least one half joined by ";"; `probability` of that class (one class per node
-            only); with `probabilities` or yes-no labels `probability_<class>`; with `embeddings` `state_<i>`.
-            Probabilities are softmax or sigmoid of the logits, not calibrated.
+            One row per node in the given order, with these columns:
+
+            - `node`.
+            - `label`: the most probable class. For yes-no labels, those with a probability of at least one
+              half, joined by ";".
+            - `probability`: that of the class; not for yes-no labels.
+            - `probability_<class>`: for yes-no labels, or with `probabilities`.
+            - `state_<i>`: with `embeddings`.
+
+            Probabilities are softmax or sigmoid of the logits, without calibration.
 
         Raises:
-            UsageError: (a ValueError) for unknown nodes, naming the nearest ones, and for other features.
+            UsageError: (a ValueError) for unknown nodes, with the nearest names, and for features other than
+                those of the training.
 
         >>> model.predict(nodes=[0, 5])  # doctest: +SKIP
         """
@@ -122,7 +130,7 @@ class NodeModel(TrainedModel):
         probabilities: bool = False,
         embeddings: bool = False,
     ) -> Iterator[pd.DataFrame]:
-        """As `predict`, some ten thousand rows at a time; names are checked before the first."""
+        """As `predict`, in tables of up to 100,000 rows; names are checked before the first table."""
         place = self._place(data)
         index = place.find(nodes)
 
@@ -135,7 +143,7 @@ class NodeModel(TrainedModel):
     def embed(
         self, nodes: str | int | Iterable[str | int] | None = None, data: NodeGraphSource | None = None
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The encoder's states of nodes, [n, D], float32, in their order; arguments as of `predict`."""
+        """The encoder's states [n, D], float32, of nodes in the given order; arguments as of `predict`."""
         place = self._place(data)
         states: np.ndarray[Any, np.dtype[np.float32]] = place.outputs.states[place.find(nodes)].numpy()
         return states
@@ -176,7 +184,7 @@ class _Outputs(NamedTuple):
 
 
 class _Place:
-    """A graph with its nodes' names, and states and logits made at their first use."""
+    """A graph with its node names; states and logits are computed at their first use."""
 
     def __init__(self, model: NodeModel, graph: NodeGraph, cache: Path | None = None) -> None:
         self.graph, self._cache = graph, cache
@@ -187,12 +195,12 @@ class _Place:
 
     @property
     def outputs(self) -> _Outputs:
-        """Computed once, and anew when the weights have changed."""
+        """States and logits; computed again only if the weights have changed."""
         return self._outputs.get(self._task, self._encode)
 
     def _encode(self) -> _Outputs:
         task = self._task
-        remedy = "Take another --device, or a model with less channels"
+        remedy = "Take another --device, or a model with fewer channels"
         with torch.no_grad(), in_evaluation(task), explain_out_of_memory("encoding the whole graph", remedy):
             prepared = PreparedGraph(
                 task.node_encoder, self.x, self.graph.edge_index, task.device, self._cache
@@ -202,10 +210,10 @@ class _Place:
         if not torch.isfinite(logits).all():
             raise UsageError(
                 f"{self.graph.name}: some predictions are NaN or infinite\n"
-                "If the training failed, take another checkpoint; else check the features of the graph"
+                "If the training failed, take another checkpoint; otherwise check the features of the graph"
             )
         return _Outputs(states.float().cpu(), logits.float().cpu())
 
     def find(self, nodes: str | int | Iterable[str | int] | None) -> Tensor:
-        """Numbers of nodes, [n], int64."""
+        """Numbers [n], int64, of nodes; None means all nodes."""
         return torch.arange(self.graph.num_nodes) if nodes is None else self.names.find(nodes)

@@ -1,4 +1,4 @@
-"""The chains of facts that carried a score most, found by beam search over edges with weights."""
+"""The paths of facts that contributed most to a score: a beam search over weighted edges."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_BEAM = 256  # chains that are kept from hop to hop
+_BEAM = 256  # partial paths that are kept after each hop
 _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WeightedPath(NamedTuple):
-    """Positions of edges one after another, and their mean weight."""
+    """The edges of a path, as positions in `edge_index`, and their mean weight."""
 
     weight: float
     edges: tuple[int, ...]
@@ -26,19 +26,27 @@ def best_paths(
     k: int,
     max_length: int,
 ) -> list[WeightedPath]:
-    """The k paths without repeated nodes whose edges weigh most in the mean, best first.
+    """The k paths without repeated nodes whose edges have the highest mean weight, best first.
 
-    Exact while no hop has more than 256 chains; beyond that the lighter ones are dropped on the way. Equal
-    weights come in the order of their edges, [2, E] from and to, whose weights are [E].
+    The search is exact as long as no hop has more than 256 partial paths. Beyond that, those with the lowest
+    weights are dropped. Paths of equal weight are ordered by their edges.
+
+    Args:
+        edge_index: Source and target of every edge, [2, E].
+        weight: Weight of every edge, [E].
+        source: First node of the paths.
+        target: Last node of the paths.
+        k: Number of paths.
+        max_length: Largest number of edges in a path.
     """
     order = np.argsort(edge_index[0], kind="stable")
     begins = np.searchsorted(edge_index[0][order], np.arange(int(edge_index.max(initial=0)) + 2))
     paths: list[WeightedPath] = []
-    nodes = np.array([[source]], dtype=np.int64)  # of every chain, [chains, hops + 1]
+    nodes = np.array([[source]], dtype=np.int64)  # nodes of every partial path, [paths, hops + 1]
     edges = np.empty((1, 0), dtype=np.int64)
     total = np.zeros(1)
     for hop in range(1, max_length + 1):
-        at = np.minimum(nodes[:, -1], len(begins) - 2)  # a node beyond all edges has none
+        at = np.minimum(nodes[:, -1], len(begins) - 2)  # nodes with larger numbers have no edges
         count = np.where(nodes[:, -1] == at, begins[at + 1] - begins[at], 0)
         chain = np.repeat(np.arange(len(nodes)), count)
         offset = np.arange(len(chain)) - np.repeat(np.cumsum(count) - count, count)

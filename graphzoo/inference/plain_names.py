@@ -1,4 +1,4 @@
-"""The names of an exported program's graph as JSON: for machines on which graphzoo is not installed."""
+"""Writes the names of an exported program's graph as JSON, for machines without graphzoo."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _INPUTS = "inputs.npz"
 
 
 class PlainNames(NamedTuple):
-    """What was written, in words and as lines of Python."""
+    """Description of the files that were written, and lines of Python that use them."""
 
     described: dict[str, str]  # file -> what it holds
-    before: list[str]  # from names to the inputs that can be made without graphzoo
-    after: list[str]  # from scores to names
+    before: list[str]  # lines that make inputs of the program from names
+    after: list[str]  # lines that turn scores into names
 
 
 def write_names(
@@ -34,12 +34,18 @@ def write_names(
     compared: bool = False,
     inputs: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> PlainNames | None:
-    """Write `names.json`: lists of names in the order of their numbers; None where there is nothing to say.
+    """Write `names.json`, lists of names in the order of their ids, and arrays that the program takes.
 
-    The folder is the graph of an exported model, made if need be; `place` is what the model's folder is
-    called in the lines of Python. The classes are those of a node classifier. If a model of facts takes
-    cosines of relations (`compared`), these are written, too, as are the `inputs` that a program of
-    nodes takes of the graph.
+    Args:
+        folder: Folder of the graph in an exported model; made if it does not exist.
+        place: How the lines of Python call the model's folder.
+        classes: Class names of a node classifier.
+        is_multi_label: Whether a node may have several classes.
+        compared: Whether the program takes cosines of relations; these are then written to relations.npz.
+        inputs: Arrays of the graph that the program takes; they are written to inputs.npz.
+
+    Returns:
+        Files and lines of Python; None if there are neither names nor inputs.
     """
     opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
     if (folder / "knowledge_graph.npz").is_file():
@@ -59,7 +65,7 @@ def write_names(
         )
         before.append(f"graph = numpy.load({f'{place}/graph/{_INPUTS}'!r})")
         before.append(f"{', '.join(taken)} = {', '.join(f'graph[{name!r}]' for name in taken)}")
-    if not nodes and not classes:  # of links between nodes that are numbers
+    if not nodes and not classes:  # links between nodes without names
         before += ["source, target = numpy.array([0]), numpy.array([1])"]
         return PlainNames(described, before, after) if inputs else None
     described[f"graph/{NAMES}"] = _write(folder, names)
@@ -79,7 +85,7 @@ def write_names(
 
 
 def _of_facts(folder: Path, place: str, opened: str, compared: bool) -> PlainNames:
-    """Of an inductive pair both graphs' entities; its second graph is the one that is asked about."""
+    """Names of a knowledge graph; of an inductive pair both graphs' entities, and queries ask the second."""
     file, kind = "knowledge_graph.npz", "entities"
     graph = KnowledgeGraph.load(folder / file)
     names = {kind: list(graph.entities), "relations": list(graph.relations)}
@@ -133,8 +139,8 @@ def _node_names(folder: Path) -> Sequence[str]:
 
 
 def _write(folder: Path, names: dict[str, list[str]]) -> str:
-    """Write the file; what it holds, in words."""
+    """Write names.json; returns a description of its content."""
     folder.mkdir(exist_ok=True)
     text = json.dumps(names, ensure_ascii=False, indent=0)
     (folder / NAMES).write_text(text + "\n", encoding="utf-8")
-    return f"JSON, lists of names ({', '.join(names)}): the number of a name is its place in its list"
+    return f"JSON, lists of names ({', '.join(names)}): the id of a name is its position in its list"

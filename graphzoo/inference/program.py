@@ -1,7 +1,7 @@
 """`graphzoo export --to torch.export` or `onnx`: a trained model as a program that runs without graphzoo.
 
-The program holds weights and operations of torch or ONNX; sizes of graph and batch are free. Its scores are
-those of the model on the whole graph, a little slower, for the fused kernels stay behind.
+The program holds weights and operations of torch or ONNX, and takes graphs and batches of any size. Its
+scores are those of the model on the whole graph. It is a little slower, since it has no fused kernels.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 
 DESCRIPTION = "inputs.json"
-# Of the example that is traced; the program's sizes are free.
+# Sizes of the example that is traced; the program takes any sizes.
 _NODES, _EDGES, _QUERIES, _RELATIONS = 7, 11, 3, 5
 _TOLERANCE = 1e-4
 _EDGES_GIVEN = "edge_index"
-_MOST_INPUTS = 2**27  # bytes written beside a program, before they are compressed
+_MOST_INPUTS = 2**27  # bytes of inputs.npz before compression
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
 _PAIR_OUTPUT = (
-    "[B]: logit of each pair as it is given; where the run averages both directions or several relabelings, "
-    "predict gives the mean"
+    "[B]: logit of each pair in the given direction; if the run averages both directions or several "
+    "relabelings, `graphzoo predict` gives the mean"
 )
 
 
 class Program(NamedTuple):
-    """A module of tensors alone, and what it is to be given."""
+    """A module that takes only tensors, and its inputs."""
 
     module: nn.Module
     inputs: dict[str, tuple[Tensor, str]]  # name -> example, and its shape and meaning in words
@@ -56,7 +56,7 @@ class Program(NamedTuple):
 
 
 class _Scores(nn.Module):
-    """What an encoder, or `_States`, and the decoder behind it make of tensors."""
+    """Base of modules with an encoder, or `_States`, and the decoder behind it."""
 
     def __init__(self, encoder: Any, decoder: nn.Module) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _Scores(nn.Module):
 
 
 class _Queries(_Scores):
-    """Every node's score as an answer to queries, [B, N]."""
+    """Score [B, N] of every node as the answer to each query."""
 
     def __init__(self, encoder: QueryEncoder, decoder: nn.Module, num_draws: int) -> None:
         super().__init__(encoder, decoder)
@@ -92,9 +92,10 @@ class _Queries(_Scores):
 
 
 class _States(nn.Module):
-    """States of all nodes [N, D] from features and edges, or what the encoder computes of a graph once.
+    """States [N, D] of all nodes, from features and the graph.
 
-    `wider` are the pairs of the further adjacency orders, where the encoder takes some.
+    `given` names the argument of the encoder for which `graph` is passed: `edge_index`, or a result of its
+    `precompute`. `wider` holds the node pairs of higher adjacency orders, for encoders that use them.
     """
 
     def __init__(self, encoder: NodeEncoder, given: str) -> None:
@@ -141,9 +142,10 @@ class _Subgraphs(_Scores):
 
 
 def make_program(task: Task, scale: int = 1) -> Program:
-    """The scores of a trained task as a module of tensors, with an example of its inputs.
+    """The scores of a trained task as a module of tensors, with example inputs.
 
-    The example is `scale` times larger than necessary. What makes no scores of tensors alone is refused.
+    The example is `scale` times as large as the smallest one. A task whose scores need more than tensors is
+    refused with a `UsageError`.
     """
     row = task_of(task)
     program: Program | None = function_of(row.program)(task, scale) if row and row.program else None
@@ -156,7 +158,7 @@ def make_program(task: Task, scale: int = 1) -> Program:
 
 
 def of_facts(task: KGCompletion, scale: int) -> Program:
-    """Every entity's score as an answer to forward queries."""
+    """The program of a knowledge graph model: score of every entity as the answer to forward queries."""
     if task.reverse_weight:
         raise UsageError(
             f"a program scores forward queries only; this model combines both directions, reverse_weight "
@@ -167,14 +169,14 @@ def of_facts(task: KGCompletion, scale: int) -> Program:
 
 
 def of_nodes(task: NodeClassification, scale: int) -> Program:
-    """Every node's logits."""
+    """The program of a node classifier: logits of every node."""
     inputs = _example_graph(task.node_encoder, scale)
     module = _Nodes(_States(task.node_encoder, list(inputs)[1]), task.decoder)
     return Program(module, inputs, "[N, C]: logit of every class")
 
 
 def of_links(task: LinkPrediction, scale: int) -> Program | None:
-    """Logits of pairs, however the encoder makes them; None of a heuristic."""
+    """The program of a link model: logits of node pairs; None for a heuristic."""
     encoder = task.encoder
     if isinstance(encoder, QueryEncoder):
         program = _of_queries(encoder, task.decoder, task.num_draws, scale)
@@ -219,7 +221,7 @@ def _of_subgraphs(encoder: PairEncoder, decoder: nn.Module, scale: int) -> Progr
     num_pairs, num_nodes = scale * _QUERIES, scale * _NODES
     most = encoder.spec.max_subgraph_nodes or 2 * _NODES
     if most < 3:
-        raise UsageError("subgraphs of the pair alone hold nothing to trace\nExport it with --to safetensors")
+        raise UsageError("subgraphs of only the pair cannot be traced\nExport it with --to safetensors")
     size = min(scale * min(_NODES, max(3, most // 2)), most)
     links = torch.rand(num_pairs, size, size) < 0.5
     links = links | links.mT
@@ -246,13 +248,13 @@ def _example_graph(encoder: NodeEncoder, scale: int) -> dict[str, tuple[Tensor, 
 
 
 def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tuple[Tensor, str]]:
-    """What a program takes of a graph, and in words; features, [N, F], are as the encoder sees them."""
-    features = (x, "[N, F], float32: features, treated as the run's were")
+    """Inputs of a program that hold the graph, with descriptions; `x` has transformed features."""
+    features = (x, "[N, F], float32: features, transformed as in the run")
     prepared = encoder.precompute(x, edges)
     if not encoder.needs_edges and [type(value) for value in prepared.values()] == [Tensor]:
         ((name, made),) = prepared.items()
         text = (
-            f"[N, F], float32: `{type(encoder).__name__}.precompute(x, edge_index)[{name!r}]`, once a graph"
+            f"[N, F], float32: `{type(encoder).__name__}.precompute(x, edge_index)[{name!r}]`, once per graph"
         )
         return {"x": features, name: (made.clone(), text)}
     inputs = {
@@ -265,25 +267,28 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
     ):
         pairs = torch.stack([order.col.long(), order.row_of_entry()])
         text = (
-            f"[2, E{steps}], int64: pairs of nodes that at most {steps} such steps join, from and to, each "
-            f"once: where (A + I)^{steps} is not 0, the diagonal left out"
+            f"[2, E{steps}], int64: node pairs (from, to) that at most {steps} edges join, each once: the "
+            f"entries of (A + I)^{steps} that are not 0, without the diagonal"
         )
         inputs[f"{_EDGES_GIVEN}_{steps}"] = (pairs[:, pairs[0] != pairs[1]], text)
     return inputs
 
 
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
-    """What the program of an encoder of nodes takes of the model's graph, by name.
+    """The model's graph as inputs of its program, by name, for an encoder of nodes.
 
-    With the mean and scale of features that are standardised and nothing else. Empty for other encoders, and
-    where features, or the pairs of nodes that two edges join, could take more than `_MOST_INPUTS` bytes.
+    If the only transform of features is standardisation, its mean and scale are included.
+
+    Returns:
+        Arrays by name; empty for other encoders, and if features or node pairs two edges apart could take
+        more than `_MOST_INPUTS` bytes.
     """
     x, edges = model.graph_inputs()
     encoder = model.task.encoder
     if x is None or not isinstance(encoder, NodeEncoder):
         return {}
     pairs = int(edges.flatten().bincount().square().sum())
-    if max(8 * x.numel(), 16 * pairs) > _MOST_INPUTS:  # features come with what is computed of them
+    if max(8 * x.numel(), 16 * pairs) > _MOST_INPUTS:  # 8 bytes: features and their precomputed form
         return {}
     x = x.to_dense() if x.layout is not torch.strided else x
     with torch.no_grad():
@@ -299,11 +304,19 @@ def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
-    """Trace the scores of a task on the CPU; write the program and a description of its inputs to a folder.
+    """Trace the scores of a task on the CPU, and write the program and a description of its inputs.
+
+    Args:
+        task: The trained task.
+        folder: Where the program and inputs.json are written.
+        to: "torch.export" or "onnx".
+
+    Returns:
+        The file of the program.
 
     Raises:
-        UsageError: if the encoder cannot be traced, the program's scores are not the model's, or packages for
-            ONNX are missing.
+        UsageError: if the task cannot be traced or converted, the program's scores differ from the model's,
+            or packages for ONNX are missing.
     """
     if to == "onnx" and not all(map(find_spec, _ONNX)):
         raise UsageError("ONNX needs more packages\npip install 'graphzoo[onnx]'")
@@ -314,7 +327,7 @@ def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
     traced, scores = _trace(task.encoder, program, larger)
     for part in traced.graph_module.modules():
         for node in getattr(getattr(part, "graph", None), "nodes", ()):
-            node.meta.pop("stack_trace", None)  # places on this machine, thousands of them
+            node.meta.pop("stack_trace", None)  # thousands of paths of this machine
     examples = [example for example, _ in larger.inputs.values()]
     if to == "onnx":
         converted = _convert(task.encoder, traced, list(program.inputs))
@@ -324,7 +337,7 @@ def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
     if not torch.allclose(scores, expected, atol=_TOLERANCE, rtol=_TOLERANCE):
         off = float((scores - expected).abs().max())
         raise UsageError(
-            f"the program's scores differ from the model's by {off:.2g}: it is not written\n"
+            f"the program's scores differ from the model's by {off:.2g}, so it was not written\n"
             "Export it with --to safetensors"
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -332,7 +345,7 @@ def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
     if to == "onnx":
         converted.save(file)
     else:
-        # not into the file: on a full disk torch's writer would end the process
+        # through memory: on a full disk, torch's writer would end the process
         archive = io.BytesIO()
         torch.export.save(traced, archive)
         file.write_bytes(archive.getbuffer())
@@ -346,10 +359,10 @@ def write_program(task: Task, folder: Path, to: str = "torch.export") -> Path:
 
 
 def _convert(encoder: Any, traced: Any, inputs: list[str]) -> Any:
-    """A traced program in operations of ONNX, its inputs named; onnxruntime runs it when it is called."""
+    """A traced program converted to ONNX, with named inputs; a call runs it in onnxruntime."""
     log = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = log.level
-    log.setLevel(logging.ERROR)  # it warns of operations of packages that are not installed
+    log.setLevel(logging.ERROR)  # hides warnings about packages that are not installed
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -369,9 +382,9 @@ def _convert(encoder: Any, traced: Any, inputs: list[str]) -> Any:
 
 
 def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor]:
-    """The traced program, and its scores of inputs of another size.
+    """The traced program, and its scores for the larger inputs.
 
-    An encoder that draws random features draws them once, and keeps them meanwhile.
+    If the encoder draws random features, they are drawn once and stay fixed during the trace.
     """
     draws = hasattr(encoder, "draw_projections")
     if draws:
@@ -379,9 +392,9 @@ def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor
     arguments = tuple(example for example, _ in program.inputs.values())
     dynamic: Any = torch.export.Dim.AUTO
     shapes: Any = [dict.fromkeys(range(example.dim()), dynamic) for example in arguments]
-    if isinstance(program.module, _Nodes | _NodePairs):  # x, then all others together
+    if isinstance(program.module, _Nodes | _NodePairs):  # *args counts as one argument
         shapes = [shapes[0], tuple(shapes[1:])]
-    elif isinstance(program.module, _Queries) and shapes[5:]:  # cosines together
+    elif isinstance(program.module, _Queries) and shapes[5:]:  # cosines are *args, too
         shapes = [*shapes[:5], tuple(shapes[5:])]
     try:
         with torch.no_grad(), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Files of queries and of facts, with the line of everything that is wrong in them."""
+"""Reads files of queries, facts and names; error messages name the line."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ _Names = Vocabulary | NodeNames
 
 @dataclass
 class QueryFile:
-    """Queries by name as a file gives them, one entry per query; the file and its lines are for messages."""
+    """Queries of a file, by name; each list has one entry per query. Source and lines serve messages."""
 
     source: str
     entity: list[str] = field(default_factory=list)
     relation: list[str] = field(default_factory=list)
-    asks_tail: list[bool] = field(default_factory=list)  # else for the head
+    asks_tail: list[bool] = field(default_factory=list)  # False: asks for the head
     line: list[int] = field(default_factory=list)
 
 
 def read_queries(path: Path) -> QueryFile:
-    """Queries of a text file, gzip or not: `head relation ?`, `? relation tail` or `head relation`.
+    """Read queries from a text file, which may be compressed by gzip.
 
-    The columns are separated by tabs, in a `.csv` file by commas. A first line of the words head, relation,
-    tail (two or three of them, in any order, or the other words of `read_triples`) names the columns; an
-    empty field counts as "?". Blank lines are skipped.
+    A line is `head relation ?`, `? relation tail` or `head relation`. Columns are separated by tabs, or by
+    commas in a `.csv` file. An empty field counts as "?", and blank lines are skipped. The first line may be
+    a header with two or three of the words head, relation and tail, in any order; the other headers that
+    `read_triples` knows are accepted, too.
 
     Raises:
         UsageError: with file and line, if a line is not a query.
@@ -61,16 +62,16 @@ def read_queries(path: Path) -> QueryFile:
             wanted = "2 or 3" if columns is _COLUMNS else str(len(columns))
             hint = _separator_hint(fields, is_csv=is_csv) if len(fields) == 1 else ""
             raise UsageError(
-                f"{path}, line {line}: expected {wanted} columns (head, relation, tail; ? where asked), "
+                f"{path}, line {line}: expected {wanted} columns (head, relation, tail; ? for the answer), "
                 f"got {len(fields)}{hint}"
             )
         row = dict(zip(columns, fields, strict=False))
-        # blanks at the ends may belong to a name; `encode_queries` knows the names
+        # Blanks at the ends are kept: `encode_queries` decides whether they belong to a name.
         given = [row.get(name, _UNKNOWN) for name in _COLUMNS]
         head, relation, tail = (_UNKNOWN if part.strip() in ("", _UNKNOWN) else part for part in given)
         if relation == _UNKNOWN:
             raise UsageError(
-                f"{path}, line {line}: the relation is missing; only heads and tails can be asked for"
+                f"{path}, line {line}: the relation is missing; a query can ask only for a head or a tail"
             )
         if head == tail == _UNKNOWN:
             raise UsageError(f"{path}, line {line}: both head and tail are missing; give one of them")
@@ -83,12 +84,12 @@ def read_queries(path: Path) -> QueryFile:
         queries.asks_tail.append(tail == _UNKNOWN)
         queries.line.append(line)
     if not queries.line:
-        raise UsageError(f"{path}: holds no query; one per line: head, relation, ?")
+        raise UsageError(f"{path}: no query found; write one per line: head, relation, ?")
     return queries
 
 
 def read_facts(path: Path, entities: Vocabulary, relations: Vocabulary) -> Columns:
-    """Triples of a file; a first line h, r, t is a header unless these are names of the graph."""
+    """Read triples; a first line such as h, r, t is a header unless these are names of the graph."""
     facts = read_triples(path)
     first = ((entities, facts.head[0]), (relations, facts.relation[0]), (entities, facts.tail[0]))
     if all(vocabulary.get(name) is None for vocabulary, name in first):
@@ -99,24 +100,25 @@ def read_facts(path: Path, entities: Vocabulary, relations: Vocabulary) -> Colum
 
 
 def read_names(path: Path, known: _Names | None = None) -> list[str]:
-    """The first column, of a table of predictions for one, with or without a header; blank lines are skipped.
+    """Read the names in the first column of a file, such as a table of predictions.
 
-    Names that are not among the known ones are refused; one that is known is no header.
+    Blank lines and a header are skipped. With `known`, unknown names are refused with a `UsageError`, and a
+    first line that is a known name is not taken for a header.
     """
     is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
     rows = []
     for line, fields in _rows(path, is_csv=is_csv):
-        whole = ",".join(fields).strip()  # a name may hold commas, in a file of names alone
+        whole = ",".join(fields).strip()  # a file with one name per line may have commas in names
         is_name = is_csv and known is not None and known.get(whole) is not None
-        is_kept = known is not None and known.get(fields[0]) is not None  # blanks at its ends included
+        is_kept = known is not None and known.get(fields[0]) is not None  # with its blanks
         rows.append((line, whole if is_name else fields[0] if is_kept else fields[0].strip()))
     header = _first_of(rows[0][1]) if rows and is_csv else ""
     if header.lower() in _NAME_HEADERS and header != rows[0][1]:
-        rows = [(line, _first_of(name)) for line, name in rows]  # a table with semicolons
+        rows = [(line, _first_of(name)) for line, name in rows]  # the separator is the semicolon
     if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
         rows = rows[1:]
     if not rows:
-        raise UsageError(f"{path}: holds no name; one per line")
+        raise UsageError(f"{path}: no name found; write one per line")
     lines, names = map(list, zip(*rows, strict=True))
     if known is not None:
         problems = UnknownNames(str(path))
@@ -130,7 +132,7 @@ def _first_of(fields: str) -> str:
 
 
 def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabulary) -> Queries:
-    """Ids of all queries; `UsageError` for unknown names, with their lines and the nearest names."""
+    """Ids of all queries; a `UsageError` lists unknown names with their lines and the nearest names."""
     problems = UnknownNames(queries.source)
     entity = problems.encode(entities, _known_or_stripped(queries.entity, entities), queries.line)
     relation = problems.encode(relations, _known_or_stripped(queries.relation, relations), queries.line)
@@ -140,12 +142,12 @@ def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabula
 
 
 def _known_or_stripped(names: Sequence[str], known: Vocabulary) -> list[str]:
-    """Names as they are in the graph, which keeps the blanks of its files; else without those at the ends."""
+    """Names without blanks at their ends, unless the graph knows the name with its blanks."""
     return [name if known.get(name) is not None else name.strip() for name in names]
 
 
 def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) -> Tensor:
-    """Ids of given triples, [3, n], int64; see `encode_queries`."""
+    """Ids [3, n], int64, of triples; unknown names are refused as in `encode_queries`."""
     problems = UnknownNames(facts.source, facts.unit)
     lines = range(facts.first_line, facts.first_line + len(facts))
     ids = [
@@ -157,14 +159,14 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
 
 
 class UnknownNames:
-    """Unknown names of a whole file or table, so that one run shows them all; a line is called `unit`."""
+    """Collects the unknown names of a file or table; `unit` is the word for a line in messages."""
 
     def __init__(self, source: str, unit: str = "line") -> None:
         self.source, self.unit = source, unit
         self.first: dict[tuple[_Names, str], int] = {}
 
     def encode(self, vocabulary: _Names, names: Sequence[str], lines: Sequence[int]) -> Tensor:
-        """Ids of names, [n], int64; 0 for unknown ones, which are remembered with their first line."""
+        """Ids [n], int64, of names; an unknown name gets 0 and is collected with its first line."""
         known: dict[str, int | None] = {name: vocabulary.get(name) for name in set(names)}
         if None in known.values():
             for name, line in zip(names, lines, strict=True):
@@ -174,7 +176,7 @@ class UnknownNames:
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
 
     def check(self) -> None:
-        """Refuse unknown names that were met: the first five with their lines and the nearest names."""
+        """Raise a `UsageError` if there are unknown names: five of them, with lines and nearest names."""
         if not self.first:
             return
         count = len(self.first)
@@ -188,7 +190,7 @@ class UnknownNames:
 def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of every line that is not blank."""
     if path.is_dir():
-        raise UsageError(f"{path}: a folder; give a file with one query per line")
+        raise UsageError(f"{path} is a folder; give a file with one entry per line")
     data = read_bytes(path)
     try:
         text = data.decode("utf-8-sig")
@@ -211,5 +213,7 @@ def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
 
 def _separator_hint(fields: list[str], *, is_csv: bool) -> str:
     if is_csv:
-        return "; the separator of a .csv file is the comma"
-    return "; name a comma-separated file .csv" if "," in fields[0] else "; separate the columns by tabs"
+        return "; in a .csv file, separate the columns by commas"
+    if "," in fields[0]:
+        return "; if commas separate the columns, the file name must end in .csv"
+    return "; separate the columns by tabs"

@@ -1,4 +1,4 @@
-"""Ids in, numbers out: the best answers to queries, and what a model thinks of given facts."""
+"""Scores by id: the best answers to queries, and the score and rank of given facts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from graphzoo.types import QueryBatch
 FilterKnown = Literal["mark", "drop", "keep"]
 Columns = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
-# Entries of a [B, N] table; scores, their order and masks of that size take about 100 MB.
+# Entries of a [B, N] tensor; the scores, their order and the masks then take about 100 MB.
 _BATCH_ELEMENTS = 2**22
 
 
 class Queries(NamedTuple):
-    """Directed queries as ids, [Q] each, int64: a relation below R asks for tails, from R on for heads."""
+    """Queries as ids, [Q] each, int64; a relation below R asks for tails, and one from R on for heads."""
 
     entity: Tensor
     relation: Tensor
 
 
 def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> Iterator[Queries]:
-    """Queries in batches of the given size or one that fits into memory; one empty batch without queries."""
+    """Queries in batches, by default as large as memory allows; without queries, one empty batch."""
     check_whole(at_least=1, batch_size=batch_size)
     size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
     starts = range(0, max(1, queries.entity.numel()), size)
@@ -41,15 +41,15 @@ def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> I
 
 
 def check_known(name: str, value: str) -> None:
-    """Refuse an option that is no `FilterKnown`."""
+    """Refuse a value that `FilterKnown` does not have; `name` is the option."""
     check_choice(name, value, FilterKnown)
 
 
 def check_finite(logits: Tensor) -> Tensor:
-    """The logits, refused when some are NaN or infinite."""
+    """The logits themselves; a `UsageError` if some are NaN or infinite."""
     if not bool(torch.isfinite(logits).all()):
         raise UsageError(
-            "the model gives NaN or infinite scores: its training failed, take another checkpoint"
+            "the model gives NaN or infinite scores, so its training failed; take another checkpoint"
         )
     return logits
 
@@ -65,10 +65,17 @@ def top_answers(
     filter_known: FilterKnown,
     is_chosen: bool,
 ) -> Columns:
-    """The k best answers of each query, by query (0..B-1) and rank; see `KGModel.predict`.
+    """The k best answers to each query, ordered by query (0..B-1) and rank; see `KGModel.predict`.
 
-    `allowed` is true for the entities that may answer, [N], bool. If the user has chosen them, the nearest
-    outside of a neighbourhood have logits, too.
+    Args:
+        task: The trained task.
+        place: The graph that it answers on.
+        batch: Queries.
+        allowed: True for entities that may be answers, [N], bool.
+        k: Number of answers.
+        filter_known: Whether known answers are marked, dropped or kept.
+        is_chosen: Whether the user chose `allowed`. The best of these outside of a query's neighbourhood are
+            then scored, too.
     """
     logits = _logits(task, place, batch)  # [B, N]
     known = torch.zeros_like(logits, dtype=torch.bool)
@@ -79,7 +86,7 @@ def top_answers(
     if is_chosen:
         logits = _with_far(task, place, batch, (allowed, shown), logits)
     probability = _probability(task, logits.masked_fill(~allowed, -torch.inf))
-    # A stable sort, since top-k leaves the order of equal scores open.
+    # topk does not define the order of equal scores; a stable sort does.
     order = logits.masked_fill(~shown, -torch.inf).sort(dim=1, descending=True, stable=True).indices[:, :k]
     kept = shown.gather(1, order)
     picked = {
@@ -97,7 +104,7 @@ def top_answers(
 def judge_facts(
     task: KGCompletion, place: PredictionGraph, triples: Tensor, *, batch_size: int | None = None
 ) -> Columns:
-    """`score`, `probability`, `rank` (filtered and realistic) and `known` of triples [3, n], int64, [n] each.
+    """`score`, `probability`, `rank` (filtered, realistic) and `known`, [n] each, of triples [3, n], int64.
 
     Each distinct (head, relation) is scored once.
     """
@@ -111,7 +118,7 @@ def judge_facts(
     columns = {name: torch.empty(tail.numel(), dtype=kind) for name, kind in kinds.items()}
     done, first = 0, 0
     for batch in batches_of(queries, place.knowledge_graph.num_entities, batch_size):
-        # The facts of this batch's queries: a range of those sorted by query.
+        # Facts are sorted by query, so that those of this batch are a range.
         last = int(torch.searchsorted(row[order], done + batch.entity.numel()))
         chosen = order[first:last]
         target, target_row = tail[chosen], row[chosen] - done
@@ -140,9 +147,10 @@ def judge_facts(
 
 
 def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tensor:
-    """Float32 scores [B, N], refused when they are NaN or infinite.
+    """Scores [B, N], float32; NaN and infinite ones are refused.
 
-    Each query is asked once: rounding depends on its place in the batch, and decides between equal answers.
+    A repeated query is scored once: rounding depends on its position in the batch, and could order equal
+    answers differently.
     """
     asked = torch.stack(batch).to(task.device)
     distinct, place_of = torch.unique(asked, dim=1, return_inverse=True)
@@ -155,9 +163,10 @@ def _logits(task: KGCompletion, place: PredictionGraph, batch: Queries) -> Tenso
 def _with_far(
     task: KGCompletion, place: PredictionGraph, batch: Queries, groups: tuple[Tensor, ...], logits: Tensor
 ) -> Tensor:
-    """Scores [B, N] in which the nearest outside of each group of entities have logits, at most `most_far`.
+    """Scores [B, N] with logits for entities outside of the queries' neighbourhoods, too.
 
-    The others outside come behind all that have logits. Groups are [N] or [B, N], bool.
+    Of each group ([N] or [B, N], bool), the `most_far` best entities outside get logits. All others outside
+    get lower scores than every entity with a logit.
     """
     head, relation = (ids.to(task.device) for ids in batch)
     far = task.outside(place.messages, head, relation)
@@ -183,7 +192,7 @@ def _with_far(
 def _judged(
     task: KGCompletion, place: PredictionGraph, batch: Queries, logits: Tensor, row: Tensor, tail: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Score and probability of some answers, [n] each; see `KGCompletion.score_far` for those outside."""
+    """Score and probability, [n] each, of given answers; `KGCompletion.score_far` scores those outside."""
     row, tail = row.to(logits.device), tail.to(logits.device)
     score, probability = logits[row, tail], _probability(task, logits)[row, tail]
     head, relation = (ids.to(task.device) for ids in batch)

@@ -1,4 +1,4 @@
-"""Graphs of nodes and of links at prediction time: read again where a run read them, or given."""
+"""The graph of a node or link model at prediction time: that of its run, or another one."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _logger = logging.getLogger(__name__)
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 NodeGraphSource = NodeGraph | Paths | Any
-"""A graph, a `Data` of PyG, files as `--data nodes --data.path` takes them, or the name of a data set."""
+"""A graph, a `Data` of PyG, files as for `--data nodes --data.path`, or the name of a data set."""
 LinkGraphSource = LinkGraph | Paths | Any
-"""A graph, what `graphzoo.fit` takes as links, files as for `--data links --data.path`, or a name."""
+"""A graph, links as for `graphzoo.fit`, files as for `--data links --data.path`, or a data set's name."""
 
 _Graph = TypeVar("_Graph", KnowledgeGraph, LinkGraph, NodeGraph)
 
@@ -56,19 +56,19 @@ def stored_node_graph(run: Path) -> NodeGraph:
             meta["name"],
             root=root,
             num_neighbors=meta["num_neighbors"],
-            neighbor_metric=meta.get("neighbor_metric", "euclidean"),  # older runs do not say
+            neighbor_metric=meta.get("neighbor_metric", "euclidean"),  # older runs do not store it
         ),
     )
 
 
 def load_node_source(source: NodeGraphSource, *, directed: bool = False) -> NodeGraph:
-    """The graph of a source; see `from_source`. `directed` is said for files and a `Data` alone."""
+    """The graph of a source; see `from_source`. `directed` applies to files and `Data` objects only."""
     if isinstance(source, NodeGraph):
         return source
     settings: dict[str, Any] = {"directed": directed, "require_labels": False}
     if _is_pyg(source):
         data: Any = source
-        if not hasattr(data, "node_types"):  # labels are not asked for, whatever they are
+        if not hasattr(data, "node_types"):  # labels are not needed, so bad ones are no error
             data = {name: part for name, part in data.to_dict().items() if name not in LABELS_AND_SPLITS}
         return node_graph_from_data(data, name="data", **settings)
     return from_source(
@@ -95,9 +95,9 @@ def stored_link_graph(run: Path) -> LinkGraph:
 def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> LinkGraph:
     """The graph of a source; see `from_source`.
 
-    All links of a single list or `Data` pass messages, a split is never drawn from them. Of train, valid and
-    test files and of data sets those of the training split do, as when they are judged. Whether links have a
-    direction is said for files and a `Data` alone.
+    Message passing uses all links of a single list or `Data`; no split is drawn from them. Of train, valid
+    and test files, and of data sets, it uses the training links, as in evaluation. `directed` applies to
+    files and links in memory only.
     """
     if isinstance(source, LinkGraph):
         return source
@@ -121,7 +121,7 @@ def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> Link
 
 
 def _from_parts(content: Mapping[str, Any], origin: str, directed: bool) -> LinkGraph:
-    """The graph of edges, features and names in memory or of an `.npz` file."""
+    """The graph of arrays (edges, features, names) in memory or of an `.npz` file."""
     edge_index, x, names = link_parts(content, origin)
     for notice in notices_of_edges(content):
         warn(f"{origin}: {notice}")
@@ -133,7 +133,7 @@ def _from_parts(content: Mapping[str, Any], origin: str, directed: bool) -> Link
 
 
 def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
-    """The graph of a file of links, or of a folder with `edges` and perhaps `nodes`."""
+    """The graph of a file of links, or of a folder with a file `edges` and optionally a file `nodes`."""
     edges, nodes = path, None
     if path.is_dir():
         edges, nodes = find_split(path, "edges") or path, find_split(path, "nodes")
@@ -156,11 +156,11 @@ def _message_graph(
     *,
     directed: bool,
 ) -> LinkGraph:
-    """The graph all of whose links pass messages; `origin` is for messages."""
+    """A graph with all links in its training split; `origin` is the source, for messages."""
     links, repeated, loops = distinct_links(pairs, len(names), is_directed=directed)
     _logger.info("%s: %d repeated links and %d of a node with itself dropped", origin, repeated, loops)
     if not links.shape[0]:
-        raise UsageError(f"{origin}: holds no link between two nodes")
+        raise UsageError(f"{origin}: no link between two different nodes found")
     none = LinkSplit(links[:0], links[:0])
     return LinkGraph(
         Path(origin).resolve().name,
@@ -181,22 +181,23 @@ def _stored(
     from_files: Callable[[dict[str, Any]], _Graph],
     by_name: Callable[[dict[str, Any], str | None], _Graph],
 ) -> _Graph:
-    """The graph of a run: its copy, or for a large one the data set or the files that meta.json names.
+    """The graph of a run: its copy, or for a large graph the data set or files that meta.json names.
 
-    What is gone, or is not what it was, is refused.
+    Raises:
+        UsageError: if the data are missing, or are not those that the run was trained on.
     """
     folder = run / "graph"
     meta = _read_meta(folder / "meta.json")
     if meta["graph"] is not None:
         return load(folder / meta["graph"])
-    if meta["path"] is not None:  # what was in memory moves with its run
+    if meta["path"] is not None:  # the run directory holds data that were in memory
         meta["path"] = [str(own) if (own := _in_run(run, path)) else path for path in meta["path"]]
     place = ", ".join(meta["path"]) if meta["path"] is not None else f"data set {meta['name']}"
     try:
         if meta["path"] is not None:
             graph = from_files(meta)
         else:
-            # A data root that is not there (any more) must not be made.
+            # A data root that does not exist (any more) must not be created.
             root = meta.get("root")
             graph = by_name(meta, root if root is not None and Path(root).is_dir() else None)
     except (KeyError, TypeError) as error:
@@ -204,25 +205,25 @@ def _stored(
     except UsageError as error:
         raise UsageError(
             f"{run}: its graph is large and was not copied; reading it again from {place} failed:\n{error}\n"
-            "Or give the graph: data= or --data.path"
+            "Restore it, or give the graph with data= or --data.path"
         ) from error
     if graph.fingerprint != meta["graph_fingerprint"]:
         raise UsageError(
             f"{run}: {place} is not the graph that the run was trained on (fingerprint "
-            f"{graph.fingerprint[:12]}, there {meta['graph_fingerprint'][:12]})\n"
-            "To predict on it all the same, give it as another graph: data= or --data.path"
+            f"{graph.fingerprint[:12]}, then {meta['graph_fingerprint'][:12]})\n"
+            "To predict on it anyway, give it with data= or --data.path"
         )
     return graph
 
 
 def _in_run(run: Path, path: str) -> Path | None:
-    """The run's own copy of data that were in memory, wherever the run was when it was written."""
+    """The run's copy of data that were in memory, which is found even if the run was moved; else None."""
     own = run / Path(path).name
     return own if own.name == "data.npz" and own.is_file() else None
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
-    """What a run says of its graph; the file may come from anywhere."""
+    """Read the description of a run's graph; its values are checked, as the file may be untrusted."""
     try:
         meta = read_json(path)
     except (OSError, ValueError) as error:
@@ -232,7 +233,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise _damaged(path, "it holds no settings")
     paths = meta.get("path")
     checks = {
-        # a copy lies beside it, and nowhere else
+        # only a copy in the same folder
         "graph": meta.get("graph", "") in (None, "node_graph.npz", "link_graph.npz"),
         "path": paths is None or (isinstance(paths, list) and all(isinstance(part, str) for part in paths)),
         "root": isinstance(meta.get("root"), str | None),
@@ -248,12 +249,12 @@ def _read_meta(path: Path) -> dict[str, Any]:
 def _damaged(path: Path, problem: str) -> UsageError:
     return UsageError(
         f"{path} is damaged ({problem[:200]})\n"
-        "Give the graph itself: data= or --data.path, or copy the run again"
+        "Give the graph with data= or --data.path, or copy the run again"
     )
 
 
 def refuse_others(data: object, wanted: type, what: str) -> None:
-    """Refuse graphs of another kind than the model's, `what` it does."""
+    """Refuse a graph of another kind than `wanted`; `what` describes the model in the message."""
     kinds = {
         KnowledgeGraph: "a knowledge graph",
         LinkGraph: "a graph of links",
@@ -261,11 +262,11 @@ def refuse_others(data: object, wanted: type, what: str) -> None:
     }
     kind = kinds.get(type(data))
     if kind is not None and not isinstance(data, wanted):
-        raise UsageError(f"{what}, and data= is {kind}")
+        raise UsageError(f"{what}, but data= is {kind}")
 
 
 def _is_pyg(data: object) -> bool:
-    """Whether something is a `Data` object of PyG, told without its import."""
+    """Whether something is a `Data` object of PyG; found without importing PyG."""
     return is_from("torch_geometric", data) and hasattr(data, "edge_stores")
 
 
@@ -278,13 +279,13 @@ def _is_named(source: Any) -> bool:
 def from_source(
     source: Paths, by_name: Callable[[str], _Graph], from_files: Callable[[list[str | PathLike[str]]], _Graph]
 ) -> _Graph:
-    """The graph of a data set, if a source is a name and no path, or of files."""
+    """The graph of the files at `source`, or of the data set of that name if there is no such path."""
     parts = source if isinstance(source, Sequence) else [source]
     if wrong := [part for part in parts if not isinstance(part, str | PathLike)]:
         refuse_data_module(wrong[0])
         place = "holds" if wrong[0] is not source else "is"
         raise UsageError(
-            f"data= {place} a {type(wrong[0]).__name__}, from which no graph is read here\n"
+            f"data= {place} a {type(wrong[0]).__name__}, from which graphzoo cannot read this kind of graph\n"
             "Give files, the name of a data set, a graph of graphzoo or a Data object of PyG"
         )
     paths = [source] if isinstance(source, str | PathLike) else list(source)
@@ -293,6 +294,6 @@ def from_source(
             return by_name(str(paths[0]))
         except ValueError as error:
             raise UsageError(
-                f"{paths[0]}: neither a path nor a data set that can be loaded ({error})"
+                f"{paths[0]}: there is no such path, and no data set of this name can be loaded ({error})"
             ) from error
     return from_files(paths)

@@ -1,4 +1,4 @@
-"""What every trained model has, whatever it answers: its origin, its figures, its report, its export."""
+"""The base class of trained models: metrics, report and export."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from graphzoo.system.paths import relative
 from graphzoo.system.shown import visible
 
 _FRAME_HEIGHT = 600
-# Rows of a table that is handed on at a time.
+# Most rows of one table of `predict_batches`.
 _TABLE_ROWS = 100_000
 T = TypeVar("T")
 
 
 def table_parts(num_rows: int) -> list[slice]:
-    """Rows that are handed on together; one part without rows if there are none."""
+    """The ranges of rows of successive tables; without rows, one empty range."""
     return [slice(start, start + _TABLE_ROWS) for start in range(0, max(1, num_rows), _TABLE_ROWS)]
 
 
 class Metrics(dict[str, float]):
-    """Figures by name, such as "test/mrr"; a notebook shows them as a table."""
+    """Values by name, such as "test/mrr"; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
         return table_html("", [(name, f"{value:.4f}") for name, value in self.items()])
 
 
 class Page:
-    """A report that has been written, which a notebook shows.
+    """A report that was written to a file; a notebook shows it.
 
     Args:
         path: The file.
@@ -56,18 +56,18 @@ class Page:
         return os.fspath(self.path)
 
     def _repr_html_(self) -> str:
-        # a page of its own inside the notebook, whose styles it must not change
+        # an iframe, so that the styles of the page do not affect the notebook
         frame = f'style="width:100%;height:{_FRAME_HEIGHT}px;border:0"'
         return f'<iframe title="report" sandbox="allow-popups" {frame} srcdoc="{escape(self.html)}"></iframe>'
 
 
 class TrainedModel:
-    """A task with its weights that knows the run it comes from; `graphzoo.load` says which.
+    """A trained task and the run that it comes from; `graphzoo.load` returns a subclass.
 
     Attributes:
         task: The task with its weights.
-        checkpoint: File of the weights; None for a model that was not loaded.
-        run_dir: The run directory, or the folder of an exported model; None for a file outside of one.
+        checkpoint: File of the weights; None for a model that was not loaded from one.
+        run_dir: The run directory, or the folder of an exported model; None for any other file.
     """
 
     task: Any
@@ -81,16 +81,16 @@ class TrainedModel:
 
     @property
     def graph(self) -> Any:
-        """The graph that the model answers on."""
+        """The graph that the model predicts on."""
         raise NotImplementedError
 
     def is_tested_by(self, results: Mapping[str, Any]) -> bool:
-        """Whether the figures of a results.json are of the weights that were loaded."""
+        """Whether the metrics in a results.json belong to the loaded weights."""
         return is_tested(results, self._written)
 
     @property
     def metrics(self) -> Metrics:
-        """Test figures of the weights as they were loaded, "test/mrr" and the like; empty if not tested.
+        """Test metrics of the weights as loaded, such as "test/mrr"; empty if these were not tested.
 
         Raises:
             UsageError: if results.json is damaged.
@@ -109,31 +109,31 @@ class TrainedModel:
         return Metrics(figures if evaluated else {})
 
     def report(self, path: str | PathLike[str] | None = None, *, models: bool = True) -> Page:
-        """Write the report of the run, one HTML file: results, curves, what the test showed.
+        """Write the report of the run as one HTML file: results, curves and findings of the test.
 
         Args:
-            path: The file, which is replaced if it is there; None: report.html in the run directory.
-            models: Whether pictures of the model are drawn, which takes longer.
+            path: The file, which is replaced if it exists; None for report.html in the run directory.
+            models: Whether to draw pictures of the model, which takes longer.
 
         Returns:
             The page; a notebook shows it.
 
         Raises:
-            UsageError: for a model that comes from no run directory, and a path that cannot be written.
+            UsageError: if the model does not come from a run directory, or the path cannot be written.
         """
         run = self.run_dir
         if run is None or not (run / "config.yaml").is_file():
             raise UsageError(
-                "a report is made of a run directory, and this model was loaded from "
-                f"{self.checkpoint or 'none'}\nLoad the run: graphzoo.load(RUN)"
+                "a report needs a run directory, and this model comes from "
+                f"{self.checkpoint or 'no file'}\nLoad the run: graphzoo.load(RUN)"
             )
-        # Named, not imported: the report asks models in its turn, and lies above them.
+        # Imported by name: graphzoo.report imports this package, and not the other way round.
         report = import_module("graphzoo.report")
         groups = report.group_records(report.find_records([run]))
         html = report.to_html(report.build_report(groups, report.Options(models)))
         target = run / "report.html" if path is None else Path(path)
         if target.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"{target}: a page ends in .html; give {target}.html")
+            raise UsageError(f"{target}: the name of a report must end in .html; give {target}.html")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_text_atomically(target, html)
@@ -142,21 +142,21 @@ class TrainedModel:
         return Page(target, html)
 
     def save(self, folder: str | PathLike[str], *, to: str = "safetensors", licence: str = "") -> Path:
-        """Write the model into a new folder to share, as `graphzoo export` does.
+        """Write the model to a new folder that can be shared, as `graphzoo export` does.
 
-        Weights that were changed since it was loaded are written as they are now, without the scores of the
-        run, which are not theirs.
+        If the weights were changed after loading, their present values are written, without the run's scores.
 
         Args:
-            folder: Must not exist yet, or be empty.
-            to: "safetensors", for `graphzoo.load`; "torch.export" or "onnx", a program without graphzoo.
-            licence: Of the weights, for the model card.
+            folder: A folder that does not exist yet or is empty.
+            to: "safetensors" for `graphzoo.load`; "torch.export" or "onnx" for a program that does not need
+                graphzoo.
+            licence: Licence of the weights, for the model card.
 
         Returns:
             The folder.
 
         Raises:
-            UsageError: if something lies there, or the model was not loaded from a file.
+            UsageError: if the folder has content, or the model was not loaded from a file.
         """
         if self.checkpoint is None:
             raise UsageError("the model was not loaded from a file; train it with graphzoo.fit or load a run")
@@ -165,15 +165,15 @@ class TrainedModel:
         return export_run(self.checkpoint, folder, to=to, licence=licence, weights=self.task.state_dict())
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy keeps nothing of another graph: its key may be the place of the original's."""
+        """Leave out the kept graph: its key may hold an address that is not valid for a copy."""
         return {**vars(self), "_last": (None, None)}
 
     def _kept(self, key: Any, make: Callable[[], T]) -> T:
-        """What was made of a graph, kept until another one is asked about.
+        """The result of `make`, kept until the next call with another key.
 
-        Asking the same graph again must not encode it again; a file may hold another one by now.
+        So the same graph is not encoded twice. The key has to identify its content: a file may change.
         """
-        last = self._last  # read once: another thread may ask about another graph meanwhile
+        last = self._last  # read once: another thread may replace it meanwhile
         if last[0] != key:
             self._last = last = (key, make())
         made: T = last[1]
@@ -196,7 +196,7 @@ class TrainedModel:
         try:
             figures: Mapping[str, float] = self.metrics
         except UsageError:
-            figures = {}  # what is damaged is told where the figures are asked for
+            figures = {}  # `metrics` itself reports a damaged file
         names = {f"test/{name}": title for name, title in {**RANKING, **info.columns}.items()}
         rows += [
             (f"test {names[name]}", f"{100 * value:.2f}" if names[name].endswith("%") else f"{value:.4f}")
@@ -209,7 +209,7 @@ class TrainedModel:
 
 
 def table_html(caption: str, rows: list[tuple[str, str]]) -> str:
-    """Names and values as a table for a notebook; nothing in them is taken for HTML."""
+    """Names and values as an HTML table for a notebook; their text is escaped."""
     head = f"<caption><b>{escape(visible(caption))}</b></caption>" if caption else ""
     body = "".join(
         f'<tr><th style="text-align:left">{escape(visible(name))}</th>'

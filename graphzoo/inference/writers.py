@@ -1,4 +1,4 @@
-"""Tables to a file, piece by piece: the file appears whole or not at all."""
+"""Writes tables to a file piece by piece; the file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ if TYPE_CHECKING:
 
 
 STANDARD_OUTPUT = "-"
-# What Excel, LibreOffice and Google take for the begin of a formula.
+# Excel, LibreOffice and Google Sheets read text as a formula if it begins with one of these.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
-# What a field between tabs cannot hold without quotes around it.
+# In a tab-separated file, a field with one of these needs quotes.
 _BREAKS = re.compile(r"[\t\r\n]")
 
 
 def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse what could not be written, before hours of work are spent on it.
+    """Check that a path can be written, before hours of work are spent.
 
-    The path is a file, or "-" for tab-separated lines on standard output. Of the `inputs`, which are read, it
-    may be none, by whatever name.
+    Args:
+        path: A file, or "-" for tab-separated lines on standard output.
+        overwrite: Whether the file may exist.
+        inputs: Files that the command reads; `path` must not be one of them, not even by another name.
+
+    Raises:
+        UsageError: if it cannot be written.
     """
     if path == STANDARD_OUTPUT:
         return
@@ -53,34 +58,44 @@ def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] =
                 f"--out {path}: Parquet needs pyarrow: pip install pyarrow, or take .csv or .jsonl"
             ) from error
     if target.is_dir():
-        raise UsageError(f"--out {path}: is a folder; give a file")
+        raise UsageError(f"--out {path} is a folder; give a file")
     if target.exists() and any(_same_file(target, source) for source in inputs):
-        raise UsageError(f"--out {path}: is read by this command and would be lost; give another name")
+        raise UsageError(f"--out {path} is an input of this command and would be lost; give another name")
     if target.exists() and not overwrite:
-        raise UsageError(f"--out {path}: exists already; give --overwrite to replace it, or another name")
+        raise UsageError(f"--out {path} exists already; give another name, or --overwrite to replace it")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {path}: {target.parent} cannot be made ({error.strerror})") from error
+        raise UsageError(
+            f"--out {path}: cannot create the folder {target.parent}: {error.strerror}"
+        ) from error
     if not os.access(target.parent, os.W_OK):
-        raise UsageError(f"--out {path}: {target.parent} is not writable")
+        raise UsageError(f"--out {path}: the folder {target.parent} is not writable")
 
 
 def _same_file(one: Path, other: Path) -> bool:
     try:
         return os.path.samefile(one, other)
-    except OSError:  # the other is not a file: a name of a data set
+    except OSError:  # `other` is the name of a data set
         return False
 
 
 def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False) -> int:
-    """Write tables with the same columns, at least one, one below the other; their number of rows.
+    """Write at least one table with the same columns, one below the other; only one is in memory at a time.
 
-    Memory holds one at a time. For a spreadsheet, text that it would run as a formula gets a ' before it.
-    Between tabs names stay letter for letter, as files of triples have them: quotes mean something only to a
-    spreadsheet, and in a table where some text holds a tab or a line break.
+    A tab-separated file has names unchanged, as in files of triples. It has quotes only for a spreadsheet, or
+    if some text holds a tab or a line break.
+
+    Args:
+        tables: The tables.
+        path: A file, or "-" for standard output.
+        spreadsheet: Whether the file is for a spreadsheet. Text that it would run as a formula gets a ' in
+            front.
+
+    Returns:
+        The number of rows.
     """
-    if path == STANDARD_OUTPUT:  # a terminal, at once or behind a pipe
+    if path == STANDARD_OUTPUT:  # may be a terminal
         return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
     if spreadsheet:
         tables = (_changed(table, _no_formula) for table in tables)
@@ -89,7 +104,7 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    """The table with its names and texts changed; numbers and what is missing stay."""
+    """The table with `change` applied to column names and texts, but not to numbers and missing values."""
     shown = table.rename(columns=lambda name: change(str(name)))
     for place, kind in enumerate(table.dtypes):
         if _holds_text(kind):
@@ -122,7 +137,7 @@ def _write_file(tables: Iterable[pd.DataFrame], path: str, *, quotes: bool) -> i
             return
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         counts.append(_write_text(tables, text, kind, quotes=quotes))
-        text.detach()  # writes what is left, and lets the file be
+        text.detach()  # flushes, and leaves the file open
 
     write_atomically(Path(path), write)
     return counts[0]
@@ -135,7 +150,7 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quot
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _plain_rows(table))
         else:
             if is_plain and _has_breaks(table):
-                is_plain = False  # from the first row on: a file is quoted or it is not
+                is_plain = False  # quotes apply to the whole file
                 if number:
                     _quote(file)
             table.to_csv(
@@ -151,10 +166,10 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quot
 
 
 def _quote(file: TextIO) -> None:
-    """Write rows between tabs anew, with quotes where they are needed; the file is left at its end."""
+    """Rewrite tab-separated rows with quotes where needed; the file position is then at the end."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as quoted:
         file.seek(0)
-        # no field of these rows holds a tab or a break
+        # no field so far has a tab or a line break
         rows = (line.removesuffix("\n").split("\t") for line in file)
         csv.writer(quoted, delimiter="\t", lineterminator="\n").writerows(rows)
         quoted.seek(0)
@@ -170,7 +185,7 @@ def _has_breaks(table: pd.DataFrame) -> bool:
 
 
 def _plain_rows(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows in Python's types, a float32 with no more digits than tell it apart, None for what is missing."""
+    """Rows as plain Python values: float32 with its shortest exact digits, None for missing values."""
     narrow = table.select_dtypes("float32").columns
     plain = table.astype(dict.fromkeys(narrow, str)).astype(dict.fromkeys(narrow, float))
     for row in plain.to_dict("records"):
@@ -178,7 +193,7 @@ def _plain_rows(table: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _is_no_number(value: Any) -> bool:
-    return is_missing(value) or (isinstance(value, float) and math.isinf(value))  # JSON has neither
+    return is_missing(value) or (isinstance(value, float) and math.isinf(value))  # JSON has no infinity
 
 
 def _write_parquet(tables: Iterable[pd.DataFrame], file: BinaryIO) -> int:
@@ -189,10 +204,10 @@ def _write_parquet(tables: Iterable[pd.DataFrame], file: BinaryIO) -> int:
     count = 0
     try:
         for table in tables:
-            # The first table's types hold for all: an empty or odd later one must not change them.
+            # The types of the first table apply to all; a later table that is empty must not change them.
             schema = None if writer is None else writer.schema
             if schema is None:
-                # before pandas 3 a column of names has no type of its own: an empty one would become "null"
+                # Before pandas 3, a column of names has no text type: if empty, it would get the type "null".
                 inferred = pyarrow.Schema.from_pandas(table, preserve_index=False)
                 schema = pyarrow.schema(
                     field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field

@@ -1,4 +1,4 @@
-"""Several runs of one setting: their seeds and splits, and the process that each runs in."""
+"""Runs of the same settings over seeds and splits, and the record of their settings in a folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 
 _MOST_NUMBERS = 10_000
-# Where data lie and what is shown, which change no figure.
+# Options for the place of data and for the output, which do not affect results.
 _SHOWN = ("--quiet", "--debug", "--logger", "--data.root", "--trainer.enable_progress_bar")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the row; `split` is the `split_index`, None where the data have one split."""
+    """One run of a row; `split` is the `split_index`, or None if the data have only one split."""
 
     seed: int
     split: int | None = None
@@ -38,13 +38,13 @@ class Run:
 
     @property
     def options(self) -> list[str]:
-        """What it adds to the command line."""
+        """The options of the command line for this seed and split."""
         split = [] if self.split is None else ["--data.split_index", str(self.split)]
         return [*split, "--seed", str(self.seed)]
 
 
 def is_run_folder(name: str) -> bool:
-    """Whether `Run.folder` names folders so.
+    """Whether a name has the form of `Run.folder`.
 
     >>> is_run_folder("seed-0"), is_run_folder("split-1-seed-0"), is_run_folder("umls-seed-0")
     (True, True, False)
@@ -53,7 +53,7 @@ def is_run_folder(name: str) -> bool:
 
 
 def runs_of(seeds: str, splits: str) -> list[Run]:
-    """All seeds on every split, splits first."""
+    """All seeds on every split, ordered by split."""
     numbers = whole_numbers(seeds, "--seeds")
     if max(numbers) >= 2**32:
         raise UsageError(f"--seeds takes numbers from 0 to {2**32 - 1}, got {max(numbers)}")
@@ -62,11 +62,20 @@ def runs_of(seeds: str, splits: str) -> list[Run]:
 
 
 def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begun: bool, what: str) -> None:
-    """Write down in `command.json` what a folder's runs are made of; other settings never get into it.
+    """Write the settings of a folder's runs to `command.json`, and refuse a folder with other settings.
 
-    The `record` must stay the same (of its options the `lasting_words`), and so must the content of files
-    among the `words` of the command line. Until the folder has `begun` to hold runs, a new record replaces
-    the old one. `what` it holds is for messages. A fingerprint of the data is called "data".
+    Two settings are the same if their records (of the options, the `lasting_words`) and the content of all
+    configuration files are the same.
+
+    Args:
+        folder: The folder.
+        record: The settings; "options" has the options, and "data" a fingerprint of the data if it is known.
+        words: The command line, which names the configuration files.
+        begun: Whether the folder has runs already. Otherwise the record replaces an earlier one.
+        what: What the folder holds, for messages.
+
+    Raises:
+        UsageError: if the folder holds runs of other settings.
     """
     path, now = folder / "command.json", _with_files(record, words)
     if path.is_file() and begun:
@@ -81,19 +90,19 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
             if changed == ["files"]:
                 files = now["files"]
                 other = next(name for name in {**files, **old} if files.get(name) != old.get(name))
-                change = f"with another content of {other}"
+                change = f"made before {other} changed"
             elif changed == ["data"]:
-                change = "of the data before they changed"
+                change = "made before the data changed"
             else:
                 are_words = isinstance(old, list) and all(isinstance(one, str) for one in old)
                 change = f"with other {changed[0]}: {' '.join(old) if are_words else old}"
-                remedy = "Give those again, or another folder"
+                remedy = "Give the same again, or another folder"
             raise UsageError(f"{folder} holds {what} {change}\n{remedy} with --out DIR")
     write_text_atomically(path, json.dumps(now, ensure_ascii=False) + "\n")
 
 
 def lasting_words(words: Sequence[str]) -> list[str]:
-    """The words without those that change no figure, an option and its value in one.
+    """The options that affect results, each joined with its value.
 
     >>> lasting_words(["--model.lr", "0.1", "--quiet", "--logger", "csv", "--data.root=there", "--debug"])
     ['--model.lr=0.1']
@@ -102,7 +111,7 @@ def lasting_words(words: Sequence[str]) -> list[str]:
 
 
 def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) -> bool:
-    """Whether `claim` would take what the folder holds as runs of these settings."""
+    """Whether the folder holds runs of these settings, so that `claim` would accept it."""
     now = _with_files(record, words)
     try:
         before = _written(folder / "command.json", now)
@@ -112,7 +121,7 @@ def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) ->
 
 
 def _same(before: Any, now: Any) -> bool:
-    """Whether two entries of a record are the same; options also where `=` stands for a blank."""
+    """Whether two entries of a record are the same; `--option=value` is the same as `--option value`."""
     if before == now or not (isinstance(before, list) and isinstance(now, list)):
         return bool(before == now)
     before, now = _joined(before), _joined(now)
@@ -120,7 +129,7 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def _joined(words: Sequence[Any]) -> list[Any]:
-    """Words of a command line, an option and its value in one.
+    """Words of a command line, with each option joined to its value.
 
     >>> _joined(["--model.lr", "0.1", "--debug", "--seed=1"])
     ['--model.lr=0.1', '--debug', '--seed=1']
@@ -136,7 +145,7 @@ def _joined(words: Sequence[Any]) -> list[Any]:
 
 
 def _by_name(words: list[str]) -> dict[str, str] | None:
-    """Options by name, paths in one form; None where their order matters: `--x+=1`, one given twice, files.
+    """Options by name, with normalised paths; None if their order matters (`--x+=1`, repetition, `--config`).
 
     >>> _by_name(["--data.path=./club", "--model.lr=0.1"]) == _by_name(["--model.lr=0.1", "--data.path=club"])
     True
@@ -151,7 +160,7 @@ def _by_name(words: list[str]) -> dict[str, str] | None:
 
 
 def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """The record with the content of files among the words, as it is written."""
+    """The record as it is written, with a hash of each configuration file."""
     files = {}
     for word in words:
         name = word.rpartition("=")[2]
@@ -163,16 +172,16 @@ def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, An
 
 
 def _written(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier record; what versions before this one did not write is taken to be as it is now."""
+    """Read an earlier record; entries that older versions did not write count as unchanged."""
     before = read_json(path)
     if isinstance(before, list):
         before = {"options": before}
     before = {"files": now["files"], "data": now.get("data"), **before}
-    return {**before, "options": lasting_words(before.get("options", []))}  # earlier versions wrote more
+    return {**before, "options": lasting_words(before.get("options", []))}  # older versions wrote all options
 
 
 def whole_numbers(text: str, option: str) -> list[int]:
-    """The numbers in `0,1,2`, `0-4` or a mix of both, each once; the option is named in errors.
+    """The distinct numbers in a text such as `0,1,2` or `0-4,7`; `option` is its name, for messages.
 
     >>> whole_numbers("0-2,7", "--seeds")
     [0, 1, 2, 7]
@@ -184,7 +193,7 @@ def whole_numbers(text: str, option: str) -> list[int]:
             raise UsageError(f"{option} takes numbers such as 0,1,2 or 0-4, got {text!r}")
         span = range(int(first), int(last if dash else first) + 1)
         if not span:
-            raise UsageError(f"{option} {text}: {part} is empty; write {last}-{first}")
+            raise UsageError(f"{option} {text}: the range {part} runs backwards; write {last}-{first}")
         if len(numbers) + span[-1] - span[0] >= _MOST_NUMBERS:
             raise UsageError(f"{option} {text}: more than {_MOST_NUMBERS:,} numbers")
         numbers += span

@@ -14,7 +14,7 @@ from graphzoo.system.shown import cell, console
 
 
 def spread(name: str, mean: float, deviation: float | None) -> str:
-    """`84.63 ± 0.15`: a mean with its deviation, as tables show a metric, `test/` before its name or not."""
+    """A mean with its deviation as tables show it: `84.63 ± 0.15`; `test/` in the name is optional."""
     name, _ = split_protocol(name)
     return format_metric(name, mean) + ("" if deviation is None else f" ± {format_metric(name, deviation)}")
 
@@ -29,7 +29,7 @@ def shown_setting(value: Any) -> str:
 
 
 def how_many(judged: int | None, most: int | None, unit: str) -> str:
-    """How many samples a figure rests on, of how many where some were left out; empty where it is not known.
+    """The number of samples behind a metric, with the total if some were left out; "" if it is unknown.
 
     >>> how_many(10, 10, "queries"), how_many(262, 1322, "queries"), how_many(None, 10, "pairs")
     (', 10 queries', ', 262 of 1,322 queries', '')
@@ -40,20 +40,20 @@ def how_many(judged: int | None, most: int | None, unit: str) -> str:
 
 
 def how_many_each(results: Sequence[Mapping[str, Any]], unit: str) -> str:
-    """`how_many` of the runs of a row: the least and the most where their splits differ in size.
+    """`how_many` for the runs of a row, as a range if their splits differ in size.
 
     >>> how_many_each([{"evaluated": 452}, {"evaluated": 443}], "nodes")
     ', 443 to 452 nodes'
     """
-    told = {how_many(result.get("evaluated"), result.get("tested"), unit) for result in results}
-    if len(told) == 1:
-        return told.pop()
+    texts = {how_many(result.get("evaluated"), result.get("tested"), unit) for result in results}
+    if len(texts) == 1:
+        return texts.pop()
     judged = [result["evaluated"] for result in results if result.get("evaluated") is not None]
     return f", {' to '.join(f'{count:,}' for count in sorted({min(judged), max(judged)}))} {unit}"
 
 
 def telling(metrics: Iterable[str], negatives: int | None, *, keep: Container[str] = ()) -> list[str]:
-    """The metrics without each Hits@K of K above the number of negatives: every link has it.
+    """The metrics without Hits@K for K above the number of negatives, where it is always 1.
 
     >>> telling(["test/mrr", "test/hits@10", "test/hits@20", "test/hits@50"], 10, keep=["test/hits@50"])
     ['test/mrr', 'test/hits@10', 'test/hits@50']
@@ -64,7 +64,7 @@ def telling(metrics: Iterable[str], negatives: int | None, *, keep: Container[st
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print one row metric by metric, or the rows of an ablation one below the other."""
+    """Print one row with all its metrics, or the rows of an ablation with their main metric."""
     from rich.table import Table
 
     table = Table(title=cell(title), title_justify="left", min_width=50)
@@ -97,17 +97,21 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 def print_table(
     title: str, metrics: Mapping[str, float], rows: list[dict[str, Any]], split: str, task: TaskInfo | None
 ) -> None:
-    """Print the figures of a split: of nodes or links, or of both directions, then of head and tail queries.
+    """Print the metrics of a split; for queries also those of each direction.
 
-    Metrics are logged values such as `test/mrr`. Of `rows`, as `task.test_table` has them, those of all
-    relations are shown. For no `task`, one of a user's own, all metrics are.
+    Args:
+        title: The title.
+        metrics: Logged values by name, such as "test/mrr".
+        rows: Metrics per relation, as in `task.test_table`; only those over all relations are shown.
+        split: "val" or "test".
+        task: Says which metrics are shown; None for a user's own task, for which all are.
     """
     from rich.table import Table
 
     unit, columns = (task.unit, task.columns) if task else ("", {})
     names = [name for name in columns if f"{split}/{name}" in metrics]
     table = Table(title=cell(title), title_justify="left", min_width=len(title) + 2)
-    if unit == "links":  # too many figures for one line
+    if unit == "links":  # too many metrics for one line
         table.add_column("links")
         table.add_column({"val": "validation"}.get(split, split), justify="right")
         for name in names:
@@ -124,7 +128,7 @@ def print_table(
         table.add_row("all", *(format_metric(name, value) for name, value in metrics.items()))
     left = ["head", "tail"]
     for row in rows:
-        # The first of each direction: a relation may itself be called "all".
+        # Only the first row of each direction counts, since a relation may be called "all".
         if row.get("relation") == "all" and row.get("direction") in left:
             left.remove(row["direction"])
             cells = [format_metric(name, row[name]) if name in row else "" for name in names]
@@ -137,7 +141,7 @@ def print_table(
 
 
 def format_metric(name: str, value: float) -> str:
-    """A figure as tables show it: accuracy, ROC-AUC and AP in per cent, mean ranks with one digit.
+    """A metric as tables show it: accuracy, ROC-AUC and AP in per cent, mean ranks with one decimal.
 
     >>> format_metric("acc", 0.8234), format_metric("mrr", 0.8234)
     ('82.34', '0.8234')

@@ -14,23 +14,23 @@ from graphzoo.errors import UsageError, nearest, suggestion
 OPTIONS = {
     "model": "a model by name, or a class path",
     "data": "a data set by name, or a class path",
-    "recipe": "another recipe of the model, or `none`",
-    "trainer": "Trainer settings: bf16, cpu, ddp, early, gpu, smoke",
-    "logger": "csv, tensorboard, wandb, mlflow; several with commas",
-    "run_dir": "where this run is written",
+    "recipe": "another recipe of the model; `none` for no recipe",
+    "trainer": "Trainer preset: bf16, cpu, ddp, early, gpu, smoke",
+    "logger": "csv, tensorboard, wandb, mlflow; or several: A,B",
+    "run_dir": "the folder to write this run to",
     "seed": "seed of weights, batches and noise",
-    "ckpt_path": "a run directory, `best`, `last` or a file",
-    "matmul_precision": "products of float32: highest, high or medium",
+    "ckpt_path": "checkpoint: run directory, `best`, `last`, or a file",
+    "matmul_precision": "of float32 matrix products: highest, high or medium",
 }
 # Those that share a line in the help of fit.
 RARE = ("matmul_precision",)
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 FLAGS = {
     "dry_run": "fit: estimate time and memory from a few steps",
-    "no_test": "fit: skip the test; no results.json",
+    "no_test": "fit: skip the test, and write no results.json",
     "quiet": "print only the result and errors",
-    "override": "fit: resume with other settings than the checkpoint's",
-    "trust": "import unregistered classes named in a run's files",
+    "override": "fit: resume although settings differ from before",
+    "trust": "import any class that the run's files name",
     "debug": "show the traceback of unexpected errors",
 }
 LIGHTNING = ("config", "print_config", "help", "seed_everything", "optimizer", "lr_scheduler")

@@ -1,4 +1,4 @@
-"""Turns the parser's complaints into a few lines with the remedy."""
+"""Rewrites the parser's error messages: a few lines that name the option, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphzoo.training.settings import follow_seed
 _NOT_ACCEPTED = re.compile(r"(?:Option|does not accept option) '([^']+)'(?: is not accepted)?")
 _UNRECOGNIZED = re.compile(r"unrecognized arguments?: (.+)", re.DOTALL)
 _NO_VALUE = re.compile(r"argument (?:-\w/)?(--[\w.+]+)[^:]*: expected (?:one|at least one) argument")
-_NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # what a parser takes for a value, dash or not
+_NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # the parser takes these for values, in spite of the dash
 _JOINED = re.compile(r"[{,]\s*\w+:\w")
 _KEY = re.compile(r"Parser key \"([^\"]+)\":?\s*")
 _EXPECTED = re.compile(r"Expected (?:an? )?(.+?)\. Got value: (.+)", re.DOTALL)
@@ -49,21 +49,22 @@ _WRAPPED = ("Does not validate against any", "Problem with given class_path", "T
 class GraphzooParser(LightningArgumentParser):
     """Lightning's parser without the 60 lines of usage before each error."""
 
-    command_line: ClassVar[list[str]] = []  # as typed, presets resolved: the words of an error come from here
-    options: ClassVar[list[str]] = []  # every option there is, for suggestions
-    own_seeds: ClassVar[set[str]] = set()  # sections whose seed is not the run's
+    command_line: ClassVar[list[str]] = []  # as typed, with presets resolved; messages quote it
+    options: ClassVar[list[str]] = []  # all options, for suggestions
+    own_seeds: ClassVar[set[str]] = set()  # sections with a seed of their own, such as "data"
 
     def parse_args(self, args: Any = None, *more: Any, **options: Any) -> Any:
-        """Parse, once every file of settings is known to be plain values of a sane size.
+        """Parse the arguments after checking that configuration files hold only plain values of limited size.
 
-        The parser itself would unfold anchors without end, and take minutes over a thousand open brackets.
+        Without this check, the parser would expand nested YAML anchors without limit, and would take minutes
+        for a thousand open brackets.
         """
         for file in config_files(args or []):
             read_settings(Path(file))
         return super().parse_args(args, *more, **options)
 
     def dump(self, cfg: Any, *more: Any, **options: Any) -> str:
-        """The configuration as text; one that is printed has the seeds that a run would have."""
+        """The configuration as YAML, with the seeds that a run would use."""
         cfg = cfg.clone()
         follow_seed(cfg, self.own_seeds)
         _spell_out(cfg)
@@ -71,14 +72,14 @@ class GraphzooParser(LightningArgumentParser):
         return text
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise `UsageError` with the option, what is wrong with it, and the nearest names."""
-        if not self.exit_on_error:  # a parser inside a parser: the outer one catches and tells
+        """Raise a `UsageError` that names the option, its problem and the nearest valid names."""
+        if not self.exit_on_error:  # a nested parser: the outer one catches the error
             super().error(message, ex)
         raise UsageError(explain(message, self.command_line, self.options, ex)) from ex
 
 
 def _spell_out(settings: Any) -> None:
-    """Turn members of enumerations, such as the default of a Timer, into strings: YAML knows no others."""
+    """Replace members of string enumerations by plain strings, which YAML can hold, in place."""
     keys = range(len(settings)) if isinstance(settings, list) else list(vars(settings))
     for key in keys:
         value = settings[key]
@@ -89,7 +90,7 @@ def _spell_out(settings: Any) -> None:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The error that a parser's long list of alternatives was made of, or the error itself."""
+    """The original error inside the parser's list of alternatives, or the error itself."""
     current = error
     while str(current).startswith(_WRAPPED) and (inner := current.__cause__ or current.__context__):
         current = inner
@@ -99,9 +100,9 @@ def innermost(error: BaseException) -> BaseException:
 def explain(
     message: str, command_line: list[str], options: list[str], error: BaseException | None = None
 ) -> str:
-    """A parser's message in a few words of the command line, whose presets are resolved.
+    """Explain a parser's message in terms of the command line, in which presets are resolved.
 
-    The innermost key of the error and its causes is the one that is wrong.
+    An error and its causes may name several keys. The innermost one is the key with the wrong value.
     """
     if match := _UNRECOGNIZED.search(message):
         words = match.group(1).split()
@@ -109,7 +110,7 @@ def explain(
     if match := _NO_VALUE.search(message):
         return _without_value(match.group(1), command_line)
     if "parsing config" in message:
-        try:  # name the file and the line that is not YAML
+        try:  # the reader's own message names the file and the line
             for file in config_files(command_line):
                 read_settings(Path(file))
         except UsageError as refused:
@@ -118,7 +119,7 @@ def explain(
     if match := _NOT_ACCEPTED.search(message):
         place, option, _ = _find_setting(match.group(1), command_line)
         known = _siblings(option, command_line)
-        if place:  # in a file, names are written without dashes
+        if place:  # a file has names without dashes
             known = [name.removeprefix("--") for name in (*known, *options)]
         return place + _unknown(option, known)
     texts = [message]
@@ -137,7 +138,7 @@ def explain(
         return problem
     model = value_of("--model", command_line)
     if any(base.__name__ == "Encoder" for base in _bases(model)):
-        return f"--model: {model} is an encoder, not a task with one\nGive --model.encoder {model}"
+        return f"--model: {model} is an encoder, but a task is needed here\nGive --model.encoder {model}"
     if match := _SUBCLASS.search("\n".join(texts)):
         return f"{place}{option}: {_other_encoder(*match.groups())}"
     several = _types(keyed[-1])
@@ -153,7 +154,7 @@ def explain(
     if nested and nested.group(1) != "init_args":
         option, value = _find_option(nested.group(1), command_line) or option, nested.group(2).strip("'")
         place = "" if option.startswith("-") else place
-    if path := _OF_CLASS.search(value):  # of a class with its settings, which are not what is wrong
+    if path := _OF_CLASS.search(value):  # a class with its settings; the class is the problem
         reason = _import_problem(path.group(1))
         value = path.group(1) if reason else value
     reason = _import_problem(value) or _class_hint(option, value) or _types(keyed[-1])
@@ -161,14 +162,14 @@ def explain(
 
 
 def _other_encoder(path: str, kind: str) -> str:
-    """What to say of an encoder of another kind than the task needs."""
+    """The message for an encoder of another kind than the task needs."""
     models = models_with([kind.removesuffix("Encoder").lower()])
-    known = f"\nModels with one: {', '.join(models)}" if models else ""
-    return f"{path} is no {kind}, which the task needs{known}"
+    known = f"\nModels with such an encoder: {', '.join(models)}" if models else ""
+    return f"the task needs a {kind}, and {path} is none{known}"
 
 
 def _bases(class_path: str) -> tuple[type, ...]:
-    """A class and what it is made of; nothing is known of one that cannot be imported."""
+    """A class and its base classes; empty if the class cannot be imported."""
     module, _, name = class_path.rpartition(".")
     try:
         return getattr(import_module(module), name).__mro__  # type: ignore[no-any-return]
@@ -189,16 +190,19 @@ def _types(text: str) -> str:
 
 
 def _unknown(option: str, options: list[str]) -> str:
-    """The nearest options: that of the same name in another group, else of the same group, else of all."""
+    """The message for an unknown option, with the nearest known ones.
+
+    First come options of the same name in another group, then similar names in the same group, then in all.
+    """
     group, _, last = option.replace(".init_args", "").rpartition(".")
     if last == "class_path" and group.lstrip("-") not in GROUPS and "." not in group:
         return _unknown(group, options)
     if last == "class_path":
-        return f"{option} does not fit: arguments of a class stand under init_args"
-    siblings: dict[str, list[str]] = {}  # by the last part of their names
+        return f"{option} does not fit: arguments of a class belong under init_args"
+    siblings: dict[str, list[str]] = {}  # last part of the name -> options
     elsewhere: dict[str, list[str]] = {}
     for known in options:
-        if known.lstrip("-") == option.lstrip("-"):  # of another class in the same list
+        if known.lstrip("-") == option.lstrip("-"):  # an option of another class in the same list
             continue
         above, _, name = known.rpartition(".")
         (siblings if above == group else elsewhere).setdefault(name, []).append(known)
@@ -209,12 +213,12 @@ def _unknown(option: str, options: list[str]) -> str:
         ] + names
     if not names and not option.startswith("-"):
         names = nearest(option, GROUPS)
-    hint = f"Did you mean: {', '.join(names[:3])}?" if names else "The long list: add --help-all"
+    hint = f"Did you mean: {', '.join(names[:3])}?" if names else "--help-all lists all options"
     return f"unknown {'option' if option.startswith('-') else 'setting'} {option}\n{hint}"
 
 
 def _near(name: str, known: Mapping[str, list[str]]) -> list[str]:
-    """The options whose names are nearest; a short name may stand for the first words of a longer one.
+    """The options with the nearest names; `name` may also be the first words of a longer name.
 
     >>> _near("hiden", {"hide": ["--data.hide"], "hidden_channels": ["--model.encoder.hidden_channels"]})
     ['--model.encoder.hidden_channels', '--data.hide']
@@ -229,10 +233,10 @@ def _near(name: str, known: Mapping[str, list[str]]) -> list[str]:
 
 
 def _left_over(words: list[str], command_line: list[str]) -> str:
-    """What to write where words are not options: they follow an option that has its value already."""
+    """The message for words that follow an option which already has its value; "" for unknown options."""
     if words[0].startswith("-"):
         return ""
-    message = f"{words[0]!r} is left over: an option takes one value"
+    message = f"{words[0]!r} belongs to no option: each option takes one value"
 
     def complete(word: str) -> bool:
         return not word.startswith("-") or bool(_NUMBER.fullmatch(word)) or "=" in word
@@ -242,24 +246,27 @@ def _left_over(words: list[str], command_line: list[str]) -> str:
     before = (word for word in reversed(command_line[:place]) if word.startswith("-"))
     option = next(before, "").partition("=")[0]
     if option in ("--config", "-c"):
-        return f"{message}\nSeveral files need an option each: {option} FILE {option} FILE"
+        return f"{message}\nFor several files, repeat the option: {option} FILE {option} FILE"
     if option in ("--data.path", "--data.init_args.path"):
-        return f'{message}\nSeveral files are a list: {option} "[FILE,FILE]"'
+        return f'{message}\nGive several files as a list: {option} "[FILE,FILE]"'
     return message
 
 
 def _joined_colon(command_line: list[str]) -> str:
-    """Name an option such as {1:50}: to YAML 1:50 is one word, or 110 seconds, without a value."""
+    """The message for a value such as {1:50}, which lacks the blank that YAML needs after a colon.
+
+    YAML takes 1:50 for one word, or for the number 110, and not for a key with a value.
+    """
     for place, word in enumerate(command_line):
         read = value_of_word(text := word.partition("=")[2] if word.startswith("-") else word)
         if isinstance(read, dict) and None in read.values() and _JOINED.search(text):
             option = word.partition("=")[0] if word.startswith("-") else command_line[place - 1]
-            return f"{option}: {text!r} does not fit\nWrite a blank after each colon"
+            return f"{option}: {text!r} does not fit\nWrite a space after each colon"
     return ""
 
 
 def _without_value(name: str, command_line: list[str]) -> str:
-    """Name the option that lacks its value; the parser names only the group that it is in."""
+    """The message for an option without a value; the parser itself names only the option's group."""
     for place, option in enumerate(command_line):
         if option != name and not option.startswith(f"{name}.") or "=" in option:
             continue
@@ -272,7 +279,7 @@ def _without_value(name: str, command_line: list[str]) -> str:
 
 
 def _find_option(key: str, command_line: list[str]) -> str:
-    """The option as typed whose name ends in `key`; the last one, since that is the one that counts."""
+    """The option as typed whose name ends in `key`; if it is given several times, the last one counts."""
     last = key.rpartition(".")[2]
     for token in reversed(command_line):
         name = token.partition("=")[0].rstrip("+")
@@ -282,10 +289,14 @@ def _find_option(key: str, command_line: list[str]) -> str:
 
 
 def _find_setting(key: str, command_line: list[str], message: str = "") -> tuple[str, str, str]:
-    """Where a key was set, its name and its value: as typed, or the last in a file.
+    """Find where a key was set: on the command line, or else in the last file that sets it.
 
-    What counts has the value that the parser names in `message`; a preset may set the same key to another
-    one. The place is empty for an option, and for what is found nowhere, which is called as the parser does.
+    If `message` names a value, only a setting with this value counts, since a preset may set the same key to
+    another value.
+
+    Returns:
+        The file with ": " behind it ("" for the command line), the name, and the value. A key that is found
+        nowhere keeps the parser's name.
     """
     wanted = key.replace(".init_args", "")
     ends = (f".{wanted}", f".{wanted}.class_path")
@@ -296,7 +307,7 @@ def _find_setting(key: str, command_line: list[str], message: str = "") -> tuple
         if _is_meant(value := value_of(option, command_line), message):
             return "", option, value
     for file in reversed(config_files(command_line)):
-        with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
+        with contextlib.suppress(UsageError):  # the parser reports a broken file itself
             for name, value in _every_setting(read_settings(Path(file))):
                 if _is_called(name, ends) and _is_meant(str(value), message):
                     return f"{file}: ", name.lstrip("."), str(value)
@@ -312,12 +323,12 @@ def _is_called(name: str, ends: tuple[str, ...]) -> bool:
 
 
 def _is_meant(value: str, message: str) -> bool:
-    """Whether the parser speaks of this value, alone or as the class of something."""
+    """Whether the message names this value, by itself or as a class path."""
     return not message or value in _values(message) or f"class_path='{value}'" in message
 
 
 def _every_setting(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a file, the innermost first, with a dot before each name that leads to it."""
+    """Every value of a file with its dotted name, which begins with a dot; inner values come first."""
     if isinstance(content, Mapping):
         for key, value in content.items():
             yield from _every_setting(value, name if key == "init_args" else f"{name}.{key}")
@@ -327,7 +338,7 @@ def _every_setting(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _import_problem(value: str) -> str:
-    """Why a class path leads nowhere."""
+    """Why a class path cannot be imported; "" if it can, or is no class path."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value):
         return ""
     module, _, name = value.rpartition(".")
@@ -341,17 +352,17 @@ def _import_problem(value: str) -> str:
 
 
 def merged_settings(command_line: list[str]) -> dict[str, Any]:
-    """What the files named on the command line say together."""
+    """The merged settings of all configuration files on the command line."""
     merged: dict[str, Any] = {}
     for file in config_files(command_line):
-        with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
+        with contextlib.suppress(UsageError):  # the parser reports a broken file itself
             loaded = read_settings(Path(file))
             merged = merge(merged, loaded) if isinstance(loaded, dict) else merged
     return merged
 
 
 def _siblings(option: str, command_line: list[str]) -> list[str]:
-    """Arguments of the classes in play, as options, those of the class that `option` belongs to first."""
+    """Options of the classes that the run uses; those of the class that `option` belongs to come first."""
     settings = merged_settings(command_line)
     model = settings.get("model") or {}
     classes = [
@@ -370,12 +381,12 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
 
 
 def _listed_classes(option: str, command_line: list[str]) -> tuple[str, list[Mapping[str, Any]]]:
-    """The last file that sets an option which takes classes, such as trainer.callbacks, and those classes."""
+    """The classes that files give to an option such as trainer.callbacks, and the last file that sets it."""
     given: Any = None
     last = ""
     for file in config_files(command_line):
         content: Any = {}
-        with contextlib.suppress(UsageError):  # the parser itself says what is wrong with the file
+        with contextlib.suppress(UsageError):  # the parser reports a broken file itself
             content = read_settings(Path(file))
         for part in option.removeprefix("--").split("."):
             content = content.get(part) if isinstance(content, Mapping) else None
@@ -391,7 +402,7 @@ def _listed_classes(option: str, command_line: list[str]) -> tuple[str, list[Map
 
 
 def _wrong_class(option: str, command_line: list[str]) -> str:
-    """The first class in files that cannot be found, is of another kind, or lacks an argument."""
+    """The message for the first class in a file that is missing, of another kind, or lacks an argument."""
     name = option.rpartition(".")[2]
     if name not in _BY_NAME:
         return ""
@@ -409,7 +420,7 @@ def _wrong_class(option: str, command_line: list[str]) -> str:
 
 
 def _other_kind(name: str, path: str) -> str:
-    """What an option takes, where a class that can be imported is something else; "" where it is not."""
+    """The expected kind of class if `path` is a class of another kind, else ""."""
     base = getattr(import_module(_BY_NAME[name]), _KINDS[name])
     module, _, last = path.rpartition(".")
     found = getattr(import_module(module), last) if module else None
@@ -417,13 +428,13 @@ def _other_kind(name: str, path: str) -> str:
 
 
 def _named_class(option: str, value: str) -> str:
-    """The path of the class given to an option which takes one by name."""
+    """The full path of a class that an option accepts by its bare name."""
     key = option.rpartition(".")[2].removeprefix("--")
     return value if "." in value or not value else f"{_BY_NAME[key]}.{value}"
 
 
 def _parameters(class_path: str | None) -> list[Parameter]:
-    """What a class takes; nothing is known of one that cannot be imported."""
+    """The parameters of a class; empty if it cannot be imported."""
     module, _, name = (class_path or "").rpartition(".")
     try:
         return arguments_of(getattr(import_module(module), name))
@@ -432,7 +443,7 @@ def _parameters(class_path: str | None) -> list[Parameter]:
 
 
 def _class_hint(option: str, value: str, given: Collection[str] = ()) -> str:
-    """Where Lightning takes a class by name: what a known one still needs, else the nearest names."""
+    """For an option that takes a class by name: the arguments that a known class lacks, or similar names."""
     name = option.rpartition(".")[2].removeprefix("--")
     if name not in _BY_NAME:
         return ""

@@ -1,8 +1,8 @@
-"""The pre-pass: turns names into configuration files before anything heavy is imported.
+"""Resolves the names on a command line into configuration files, before any slow import.
 
 `fit --model knowformer --data umls X` becomes `--config data/umls.yaml --config model/knowformer.yaml
---config recipe/knowformer/umls.yaml X`. Data comes first, since its preset names the task whose arguments the
-others set; all presets come before the user's own arguments, so that these win wherever they are typed.
+--config recipe/knowformer/umls.yaml X`. Data comes first: its preset names the task whose arguments the other
+presets set. All presets come before the user's own arguments, so that these take precedence.
 """
 
 from __future__ import annotations
@@ -34,49 +34,49 @@ from graphzoo.training.options import (
     watch_metric,
 )
 
-_LONG = 7200.0  # seconds of training that a shorter one is named for
+_LONG = 7200.0  # seconds; for a longer training on a CPU, a shorter recipe is suggested
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a command line asks for; `RunState` says what has become of it."""
+    """What a command line asks for; `RunState` holds the state of the run itself."""
 
     command: str  # fit, validate or test
-    arguments: tuple[str, ...]  # what LightningCLI gets
-    typed: tuple[str, ...] = ()  # the user's own arguments, presets and checkpoint left out
-    model: str = ""  # its name, for the run directory and the results; empty until it is known
+    arguments: tuple[str, ...]  # passed to LightningCLI
+    typed: tuple[str, ...] = ()  # the user's own arguments, without presets and checkpoint
+    model: str = ""  # its name, for the run directory and the results; "" while unknown
     data: str = ""
     recipe: str = ""  # <model>/<name>
-    names_recipe: bool = False  # the user chose it
+    names_recipe: bool = False  # the user named the recipe
     seed: int | None = None  # given on the command line
-    run_dir: Path | None = None  # given on the command line, or that of the run that is resumed
-    checkpoint: Path | None = None  # file to start from
-    source_run: Path | None = None  # the run directory that it lies in
-    run_config: Path | None = None  # the configuration of `source_run`, when the command line leans on it
-    resume: bool = False  # the run in `source_run` is resumed
-    encoder_from_checkpoint: bool = False  # the checkpoint, or `weights`, says which encoder is meant
-    matmul_precision: str | None = None  # of float32: asked for, or that of the run that is resumed
-    weights: str = ""  # exported ones to begin with or to evaluate: a folder or a name
-    override: bool = False  # settings may differ from the checkpoint's
-    trust: bool = False  # classes named by a run's files may be imported whatever they are
-    debug: bool = False  # errors that are no wrong setting show their traceback
-    dry_run: bool = False  # a few steps are timed and nothing is written
-    quiet: bool = False  # nothing is said but the result and what went wrong
-    tests: bool = True  # `fit` ends with the test split
-    leaves_graph: bool = True  # `fit` leaves what prediction needs beside the weights; trials do not
-    used: tuple[str, ...] = ()  # what was taken, for the line printed at the start
-    callbacks: tuple[Any, ...] = ()  # more of them, from a caller in Python
+    run_dir: Path | None = None  # given on the command line, or of the run that is resumed
+    checkpoint: Path | None = None  # file to start from, or to evaluate
+    source_run: Path | None = None  # the run directory that contains `checkpoint`
+    run_config: Path | None = None  # configuration of `source_run`, if it replaces --model and --data
+    resume: bool = False  # whether the run in `source_run` is resumed
+    encoder_from_checkpoint: bool = False  # the encoder is the one stored with the checkpoint or `weights`
+    matmul_precision: str | None = None  # of float32 products: given, or of the run that is resumed
+    weights: str = ""  # exported weights to start from or to evaluate: a folder or a name
+    override: bool = False  # --override: settings may differ from the checkpoint's
+    trust: bool = False  # --trust: any class that a run's files name may be imported
+    debug: bool = False  # --debug: errors other than wrong settings show their traceback
+    dry_run: bool = False  # --dry-run: a few steps are timed, and nothing is written
+    quiet: bool = False  # --quiet: only results and errors are printed
+    tests: bool = True  # `fit` evaluates the test split at its end
+    leaves_graph: bool = True  # `fit` also writes the graph that prediction needs; trials do not
+    used: tuple[str, ...] = ()  # presets that were applied, for the line printed at the start
+    callbacks: tuple[Any, ...] = ()  # further callbacks, given in Python
 
     def names(self, option: str) -> bool:
-        """Whether the user's arguments set `option`, written short or with `init_args`."""
+        """Whether the user's arguments set `option`, with or without `init_args` in its name."""
         group, _, key = option.partition(".")
         spellings = (f"--{group}.{key}", f"--{group}.init_args.{key}")
         return any(argument.partition("=")[0].rstrip("+") in spellings for argument in self.typed)
 
     def for_cpu(self, seconds: float, device: str) -> str:
-        """The recipe to take where the published training takes hours on a CPU, and its scores; or nothing.
+        """A shorter recipe and its scores, if the published training takes hours on a CPU; else "".
 
-        Nothing either for a run that is resumed, begins with weights or is changed or cut by the user.
+        A run that is resumed, starts from weights, or has settings of the user's own gets no suggestion.
         """
         own = ("--model.", "--data.", "--config", "--trainer.max_", "--trainer.limit_")
         elsewhere = ("--data.root", "--data.num_workers")  # change no score
@@ -90,45 +90,52 @@ class Plan:
         return f"--recipe {preset.name.rpartition('/')[2]}: {preset.header['measured']}"
 
     def taking(self, used: str, *words: str, **names: Any) -> Plan:
-        """The plan with further words in front of the user's, what they stand for, and what they bring."""
+        """The plan with one more preset.
+
+        Args:
+            used: The preset in words, for the line printed at the start.
+            *words: Its arguments; they are added before those of the user.
+            **names: Further fields of the plan that it sets.
+        """
         return replace(self, used=(*self.used, used), arguments=(*self.arguments, *words), **names)
 
 
 @dataclass
 class RunState:
-    """What has become of a plan, which itself stays as it was asked for."""
+    """The state of a run; the plan that it belongs to does not change."""
 
     plan: Plan
-    arguments: list[str]  # what LightningCLI gets: the plan's, files that may hold too much replaced
-    model: str  # its name, which the configuration or the checkpoint may bring
+    arguments: list[str]  # passed to LightningCLI: the plan's, with untrusted files replaced by checked ones
+    model: str  # its name; may come from the configuration or the checkpoint
     data: str
-    data_name: str = ""  # how the data are shown: of own data that of their folder or file
-    run_dir: Path | None = None  # where the run is written, once it is chosen
-    device: str = "cpu"  # kind of device that the run took
-    missing: list[Path] = field(default_factory=list)  # folders that the run makes, the innermost first
-    left_out: dict[str, Any] = field(default_factory=dict)  # Trainer arguments that need --trust, unread
+    data_name: str = ""  # shown name of the data; for own data, that of the folder or file
+    run_dir: Path | None = None  # where the run is written; None until it is chosen
+    device: str = "cpu"  # kind of device that the run uses
+    missing: list[Path] = field(default_factory=list)  # folders that the run creates, the innermost first
+    left_out: dict[str, Any] = field(default_factory=dict)  # Trainer arguments that need --trust
     wrote: Path | None = None  # the config.yaml that this process wrote
-    events: set[Path] | None = None  # TensorBoard's files that a resumed run had before
-    resumed: str = ""  # that settings were changed when it was resumed, and when: no command repeats it
-    lock: RunLock | None = None  # makes this process the one writer of the run directory
-    # training or evaluation has begun: what fails then is not a wrong setting, unless it says so
+    events: set[Path] | None = None  # TensorBoard files of the resumed run
+    resumed: str = ""  # which settings changed on resuming, and when; no command can repeat such a run
+    lock: RunLock | None = None  # keeps other processes from writing into the run directory
+    # Training or evaluation has begun. An error is then not a wrong setting, unless it is a UsageError.
     began: bool = False
 
     @classmethod
     def of(cls, plan: Plan) -> RunState:
-        """Before anything has happened."""
+        """The state before the run starts."""
         return cls(plan, list(plan.arguments), plan.model, plan.data)
 
     @property
     def names(self) -> dict[str, str]:
-        """Model, data and recipe, as far as they have names."""
+        """Names of model, data and recipe; "" if there is none."""
         return {"model": self.model, "data": self.data, "recipe": self.plan.recipe}
 
 
 def make_plan(command: str, argv: list[str]) -> Plan:
     """Resolve the names of a fit, validate or test command line.
 
-    Unknown names, a model that does not suit the data's task, missing values and files are refused.
+    Raises:
+        UsageError: for unknown names, a model that does not suit the data, and missing values or files.
     """
     values, flags, rest = split_options(argv)
     check_options(command, rest)
@@ -157,7 +164,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     if isinstance(data, Preset) and (needed := data.header.get("requires")):
         if not own and not plan.names(needed):
             raise UsageError(f"data {data.name} needs your files: add --{needed} FOLDER_OR_FILES")
-    # A model preset without a data preset fits no task by itself: the user's files name one.
+    # A model preset does not name a task. Without a data preset, the user's files name it.
     lead = [f"--model={task}"] if task and model is not None and data is None else []
     typed = watch_metric(rest, _task(data))
     seed = [] if plan.seed is None else ["--seed_everything", str(plan.seed)]
@@ -170,7 +177,11 @@ def make_plan(command: str, argv: list[str]) -> Plan:
 def _check_named_once(
     plan: Plan, data: Preset | str | None, model: Preset | str | None, own: list[str]
 ) -> str:
-    """Refuse what two words say differently, or one of them for nothing; the task that files name, or ""."""
+    """Refuse settings that contradict each other, or of which one would be ignored.
+
+    Returns:
+        The class of the task that the user's files name, or "".
+    """
     has_optimizer, task = names_optimizer(plan.typed), ""
     if own:
         from graphzoo.training import named_twice  # which reads YAML
@@ -185,7 +196,7 @@ def _check_named_once(
     for option, other in OF_OPTIMIZER.items():
         if has_optimizer and plan.names(option):
             raise UsageError(
-                f"--optimizer takes the place of the task's, which alone reads --{option}\nGive {other}"
+                f"--optimizer replaces the task's own optimizer, so --{option} would be ignored\nGive {other}"
             )
     return task
 
@@ -195,12 +206,12 @@ def _task(data: Preset | str | None) -> TaskInfo | None:
 
 
 def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]) -> Plan:
-    """What the words say by themselves."""
+    """The plan of the options alone, before names are resolved."""
     if command != "fit":
         for flag in sorted(flags):
             if FLAGS[flag].startswith("fit: "):
-                message = f"--{flag.replace('_', '-')} is for fit, {command} trains nothing"
-                raise UsageError(f"{message}\nLeave it out: graphzoo {command}")
+                message = f"--{flag.replace('_', '-')} is an option of fit; {command} does not train"
+                raise UsageError(f"{message}\nLeave it out of graphzoo {command}")
     return Plan(
         command,
         (),
@@ -218,16 +229,19 @@ def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]
 
 
 def _lean_on_run(plan: Plan, run: Path, *, has_data: bool) -> Plan:
-    """The configuration of the run whose checkpoint was given."""
+    """The plan with the configuration of the run whose checkpoint was given."""
     config = run / "config.yaml"
     names = _names_in(read_header(config))
     words = ["--config", str(config), *([] if has_data else _moved_data(run, config))]
     plan = plan.taking(f"the configuration of {run}", *words, run_config=config, **names)
-    return plan.taking("no test as so far") if plan.resume and not plan.tests else plan
+    return plan.taking("no test, as before") if plan.resume and not plan.tests else plan
 
 
 def _moved_data(run: Path, config: Path) -> list[str]:
-    """What names a run's copy of data in memory, if it was moved with it; other files have to be here."""
+    """The option that points to the run's copy of data in memory, if the run was moved; else nothing.
+
+    Data read from other files must still be where the run read them.
+    """
     from graphzoo.catalog.settings import read_settings
 
     settings: Any = read_settings(config)
@@ -238,15 +252,15 @@ def _moved_data(run: Path, config: Path) -> list[str]:
             continue
         if os.path.basename(part) == GIVEN_DATA and (run / GIVEN_DATA).is_file():
             return [f"--data.init_args.path={run / GIVEN_DATA}"]
-        remedy = "Say where the data are: --data.path PATH"
+        remedy = "Give the place of the data with --data.path PATH"
         if not os.path.isabs(os.path.expanduser(part)):
-            remedy = "Start in the folder that it was made in, or say where the data are: --data.path PATH"
-        raise UsageError(f"{run} was trained on {part}, which is not here\n{remedy}")
+            remedy = "Run it in the folder where the run was started, or give the data with --data.path PATH"
+        raise UsageError(f"{run} was trained on {part}, which does not exist here\n{remedy}")
     return []
 
 
 def _check_pair(plan: Plan, data: Preset | str | None, model: Preset | str | None) -> None:
-    """Refuse a model that does not suit the data's task, and a training of what cannot be trained."""
+    """Refuse a model that does not suit the data's task, and training of a heuristic."""
     if isinstance(data, Preset) and isinstance(model, Preset):
         check_task(data, model)
     if plan.command == "fit" and isinstance(model, Preset) and model.header.get("kind") == "heuristic":
@@ -261,15 +275,15 @@ def _data(value: str | None) -> Preset | str | None:
 
 
 def find_data(value: str) -> Preset:
-    """The preset of data of that name; a path to data of one's own is refused with the way to give it."""
+    """The data preset of this name; for a path, the `UsageError` says how to give data of one's own."""
     try:
         return find_preset("data", value)
     except UsageError as error:
         if Path(value).exists():
             kind = "folder" if Path(value).is_dir() else "file"
             raise UsageError(
-                f"unknown data {value!r}, but there is such a {kind}\n"
-                f"--data kg (triples), --data links or --data nodes, each with --data.path {value}"
+                f"--data takes the name of a data set, and {value!r} is a {kind}\n"
+                f"Give --data kg (triples), --data links or --data nodes with --data.path {value}"
             ) from error
         raise
 
@@ -284,7 +298,7 @@ def _model(value: str | None) -> Preset | str | None:
         return find_preset("model", value)
     except UsageError as error:
         names = model_names()
-        some = f"There are: {', '.join(names[:8])}, ...; `graphzoo list model` shows all names."
+        some = f"Some models: {', '.join(names[:8])}; `graphzoo list model` shows all."
         raise UsageError(f"unknown model {value!r}\n{suggestion(value, names) or some}") from error
 
 
@@ -302,19 +316,19 @@ def _locate_checkpoint(
         return plan
     if plan.run_dir is not None and plan.run_dir.absolute() != run.absolute():
         return plan
-    # asked for once, the test split is left alone to the end
+    # A run that was started without a test is resumed without one, too.
     header = read_header(run / "config.yaml")
     tests = plan.tests and header.get("test") != "no"
     return replace(_multiplying_as(plan, header), resume=True, run_dir=run, tests=tests)
 
 
 def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None) -> Plan:
-    """Exported weights have no run to resume: a new one begins with them."""
+    """The plan of a new run that starts from exported weights, which have no run to resume."""
     if data is None:
         remedy = "Add --data NAME, or --data kg, links or nodes with --data.path YOURS"
-        raise UsageError(f"{value} holds weights without data\n{remedy}")
+        raise UsageError(f"{value} holds only weights, no data\n{remedy}")
     if (task := _task(data)) is not None and not task.inference:
-        raise UsageError(f"{value} holds weights, but no model for {task.title} is exported")
+        raise UsageError(f"{value} holds exported weights, which graphzoo cannot use for {task.title}")
     name = value if value in WEIGHTS else str(weights.parent)
     return replace(plan, weights=name, used=(*plan.used, f"the weights of {name}"))
 
@@ -322,29 +336,29 @@ def _begin_with(plan: Plan, value: str, weights: Path, data: Preset | str | None
 def _check_complete(
     plan: Plan, data: Preset | str | None, model: Preset | str | None, own_config: bool
 ) -> Plan:
-    """Say what is missing, unless a configuration file or the checkpoint brings it."""
+    """Refuse a missing --data or --model, unless a configuration file or the checkpoint names it."""
     if own_config or plan.run_config is not None:
         return plan
     if data is None:
         names = ", ".join(preset.name for preset in list_presets("data")[:6])
         if plan.checkpoint is not None:
             raise UsageError(
-                f"{plan.checkpoint} lies in no run directory, so it does not say which data to use\n"
-                f"Add --data NAME ({names}, ...) or give the run directory itself"
+                f"{plan.checkpoint} is not in a run directory, so its data are unknown\n"
+                f"Add --data NAME ({names}, ...), or give the run directory instead"
             )
         reason, remedy = (
             "needs a data set: add --data NAME",
-            f"There are: {names}, ... (`graphzoo list data`)",
+            f"Some are {names}; `graphzoo list data` shows all",
         )
         if plan.names("data.path"):
-            reason = "does not know what --data.path holds"
+            reason = "needs to know what --data.path holds"
             remedy = "Add --data kg (triples), --data links or --data nodes"
         raise UsageError(f"{plan.command} {reason}\n{remedy}")
     if isinstance(data, str) and (encoder := _encoder_of(model)):
         kind, path = encoder
         tasks = [row.class_path for row in TASKS.values() if kind in ("", *row.accepts) and row.inference]
         raise UsageError(
-            f"--data {data} is a class, which does not name its task, and so does no model by name\n"
+            f"--data {data} is a class: neither it nor --model NAME says which task to train\n"
             f"Give task and encoder: --model {' or '.join(tasks)} --model.encoder {path}"
         )
     if model is not None or plan.names("model.encoder"):
@@ -359,17 +373,17 @@ def _check_complete(
 
 
 def _encoder_of(model: Preset | str | None) -> tuple[str, str] | None:
-    """Kind ("" for unknown) and class path of the encoder of a named model that brings no task."""
-    from graphzoo.catalog.settings import read_settings  # it takes YAML, which a plan does without
+    """Kind ("" if unknown) and class path of the encoder of a named model; None if it names its task."""
+    from graphzoo.catalog.settings import read_settings  # imports YAML, which most plans do not need
 
     if isinstance(model, Preset):
         encoder: Any = read_settings(model.path)
         for part in ("model", "init_args", "encoder"):
             encoder = encoder.get(part) if isinstance(encoder, dict) else None
             if part == "model" and isinstance(encoder, dict) and "class_path" in encoder:
-                return None  # it brings its task
+                return None  # it names its task
         encoder = encoder.get("class_path") if isinstance(encoder, dict) else encoder
-        if not isinstance(encoder, str) or model.name.startswith("heuristic."):  # which has nothing to train
+        if not isinstance(encoder, str) or model.name.startswith("heuristic."):  # nothing to train
             return None
         return model.header.get("kind", ""), encoder
     if model is not None and model.startswith("plugin:") and (plugin := find_plugin(_short(model))):
@@ -398,12 +412,12 @@ def _apply_model(plan: Plan, model: Preset | str | None) -> Plan:
 
 
 def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
-    """The recipe asked for, or the one that model and data have together."""
+    """The plan with the given recipe, or by default with that of the model on the data."""
     if value == "none":
         return replace(plan, recipe="")
     if value is not None and value.endswith((".yaml", ".yml")):
         if not Path(value).is_file():
-            raise UsageError(f"there is no recipe file {value!r}")
+            raise UsageError(f"--recipe: there is no file {value!r}")
         return plan.taking(f"recipe {value}", "--config", value, recipe=Path(value).stem)
     if value is not None:
         if not plan.model:
@@ -421,11 +435,11 @@ def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
 
 
 def _apply_trainer(plan: Plan, trainer: str | None, loggers: str) -> Plan:
-    """The presets of `--trainer` and `--logger`."""
+    """The plan with the presets of `--trainer` and `--logger`."""
     named = [] if trainer is None or passes_through("trainer", trainer) else [trainer]
     presets = [find_preset("trainer", name) for name in named]
     logged = [find_preset("logger", name) for name in dict.fromkeys(loggers.split(",")) if name]
-    # `csv` clears the list that the others add to.
+    # `csv` clears the list of loggers, so it comes before the presets that add to it.
     for preset in [*presets, *sorted(logged, key=lambda preset: preset.name != "csv")]:
         plan = plan.taking(f"{preset.kind} {preset.name}", "--config", str(preset.path))
     return plan
@@ -436,7 +450,7 @@ def _names_in(header: dict[str, str]) -> dict[str, Any]:
 
 
 def draw_seed() -> int:
-    """A seed drawn by chance (Lightning's `true`), the same for all processes of a run that started them."""
+    """A random seed, for `--seed true`; the processes that a run starts share it."""
     drawn = os.environ.get("PL_GLOBAL_SEED", "")
     if is_child() and drawn.isdecimal():
         return int(drawn)
@@ -456,7 +470,7 @@ def _seed(value: str | None) -> int | None:
 
 
 def _multiplying_as(plan: Plan, header: dict[str, str]) -> Plan:
-    """The plan with the precision of products that a run's config.yaml notes, unless another is asked for."""
+    """The plan with the precision of products in a run's config.yaml, unless the user gave another."""
     precision = plan.matmul_precision or _matmul_precision(header.get("matmul_precision"))
     return replace(plan, matmul_precision=precision)
 

@@ -1,4 +1,4 @@
-"""Notices of other libraries that a user can do nothing about."""
+"""Hides messages of other libraries that do not help users of the command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 
-# Lightning's tips for paid add-ons, its lines about hardware that is not there, and what the command says.
+# Lightning's tips for paid add-ons, its lines about missing hardware, and what the command itself reports.
 _ADVERTISEMENT = re.compile(
     "^(💡|[TH]PU available: False|GPU available: False|`Trainer.fit` stopped)"
     "|litlogger|litmodels|Restoring states from|Loaded model weights|Restored all states"
@@ -23,11 +23,11 @@ _DULL = (
     ".*The number of training batches .* is smaller than the logging interval.*",
     ".*srun.*",
     ".*Sparse CSR tensor support is in beta state.*",
-    # Every process computes the same figures from gathered ranks: their mean would be no other.
+    # Every process computes the same metrics from gathered ranks, so that averaging would change nothing.
     ".*sync_dist=True.*",
     ".*Be aware that when using `ckpt_path`.*",
-    # Weights are made once the data are known; none of our strategies shards them. A checkpoint's
-    # `state_dict` holds the averages, which are what a test is to evaluate.
+    # configure_model only builds weights once the data are known, and none of our strategies shards them.
+    # A checkpoint's `state_dict` holds the averages, which are the weights that a test evaluates.
     ".*WeightAveraging callback with a model that overrides the configure_model.*",
     ".*WeightAveraging callback, but loading a checkpoint outside the 'fit' stage.*",
 )
@@ -35,12 +35,13 @@ _DULL = (
 
 @contextlib.contextmanager
 def quiet(*, with_limits: bool = True) -> Iterator[None]:
-    """Leave out what tells a user of the command nothing, for as long as the run takes.
+    """Hide messages that do not help users of the command while the block runs.
 
-    Unless `with_limits`, also that the time of the run is over.
+    Args:
+        with_limits: Whether Lightning's message that the run's time limit was reached is shown.
     """
 
-    def tells(record: logging.LogRecord) -> bool:
+    def is_shown(record: logging.LogRecord) -> bool:
         message = record.getMessage()
         return not _ADVERTISEMENT.search(message) and (
             with_limits or not message.startswith("Time limit reached")
@@ -53,11 +54,11 @@ def quiet(*, with_limits: bool = True) -> Iterator[None]:
         for pattern in _DULL:
             warnings.filterwarnings("ignore", message=pattern)
         for logger in loggers:
-            logger.addFilter(tells)
+            logger.addFilter(is_shown)
         seeds.setLevel(logging.WARNING)
         try:
             yield
         finally:
             seeds.setLevel(level)
             for logger in loggers:
-                logger.removeFilter(tells)
+                logger.removeFilter(is_shown)

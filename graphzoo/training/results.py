@@ -1,4 +1,4 @@
-"""What a run leaves when it has evaluated a checkpoint: results.json, and the metrics on the screen."""
+"""Writes results.json after an evaluation, and prints the metrics."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WORDS = {"val": "validation", "test": "test"}
 
 
 class Evaluated(NamedTuple):
-    """Whose figures they are."""
+    """The weights that were evaluated."""
 
-    path: Path | None  # the checkpoint's file; None for the weights as they were
-    content: Mapping[str, Any] | None  # what the file holds
-    validated: dict[str, float]  # figures of the last validation, where the run trained
+    path: Path | None  # the checkpoint; None for the weights in memory
+    content: Mapping[str, Any] | None  # its content
+    validated: dict[str, float]  # metrics of the last validation; empty without training
 
 
 def report_results(
@@ -44,7 +44,7 @@ def report_results(
     *,
     began: float,
 ) -> None:
-    """Write results.json and the table per relation, and print the figures, after validation or test."""
+    """Write results.json and relations.csv (metrics per relation), and print the metrics of a split."""
     model = trainer.lightning_module
     rows: list[dict[str, Any]] = list(getattr(model, "test_table", [])) if split == "test" else []
     metrics = _figures(trainer, split, rows)
@@ -72,7 +72,7 @@ def _content(
     evaluated: Evaluated,
     metrics: dict[str, float],
 ) -> dict[str, Any]:
-    """What results.json says of a run, but for its time."""
+    """The content of results.json, with `seconds` left open."""
     plan = state.plan
     model, data = trainer.lightning_module, trainer.datamodule  # type: ignore[attr-defined]
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ def _content(
         "seed": _seed(plan, config, content),
         "best_epoch": epoch if selection == SELECTED[0] else None,
         "checkpoint_epoch": epoch,
-        "checkpoint_step": content.get("global_step"),  # an epoch may be validated several times
+        "checkpoint_step": content.get("global_step"),  # an epoch may have several validations
         "selection": selection,
         "resumed": state.resumed or None,
         "epochs": trainer.current_epoch if trains else None,
@@ -117,7 +117,7 @@ def _content(
 
 
 def _seed(plan: Plan, config: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> Any:
-    """The seed that the evaluated weights were trained with: that of a test makes no run of another seed."""
+    """The seed that the evaluated weights were trained with, which a test with another seed keeps."""
     own = config.get("seed_everything")
     if plan.command == "fit" or (plan.run_config is not None and plan.seed is None):
         return own
@@ -126,7 +126,7 @@ def _seed(plan: Plan, config: Mapping[str, Any], checkpoint: Mapping[str, Any]) 
 
 
 def _products(state: RunState, evaluated: Evaluated) -> str | None:
-    """How training multiplied float32, if that was asked for and is not usual on the device."""
+    """The precision of float32 products in training, if it was set and is not the device's default."""
     asked = state.plan.matmul_precision
     if state.plan.command != "fit" and evaluated.path is not None:
         run = run_of(evaluated.path)
@@ -135,7 +135,7 @@ def _products(state: RunState, evaluated: Evaluated) -> str | None:
 
 
 def _title(state: RunState, split: str, results: Mapping[str, Any], size: str) -> str:
-    """What was evaluated: model, data, split with its size, checkpoint, protocol."""
+    """Title of the table: model, data, split and its size, checkpoint, protocol."""
     title = f"{state.model} on {state.data_name}: {_WORDS[split]}{size}"
     if results["checkpoint"] is not None:
         title += f", {Path(results['checkpoint']).name}"
@@ -147,7 +147,7 @@ def _title(state: RunState, split: str, results: Mapping[str, Any], size: str) -
 
 
 def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
-    """What sets the run apart from its recipe: told now, while the classes with the defaults are loaded."""
+    """How the run differs from its recipe; found now, while the classes with the defaults are imported."""
     from graphzoo.runs.changes import changed_protocol, presets_digest
     from graphzoo.runs.record import Record
 
@@ -155,8 +155,8 @@ def _changed(run_dir: Path, result: dict[str, Any], config: Mapping[str, Any]) -
     try:
         return {"changed": changed_protocol(record), "presets_digest": presets_digest(record)}
     except (OSError, ValueError, TypeError) as error:
-        # a preset that somebody is writing, a class without a signature: no figure may be lost for it
-        log.warning("results.json does not say what differs from the recipe: %s", error)
+        # For example, a preset that is being written, or a class without a signature. The metrics are kept.
+        log.warning("results.json will not list the differences from the recipe: %s", error)
         return {}
 
 
@@ -164,7 +164,7 @@ def _figures(trainer: Trainer, split: str, rows: list[dict[str, Any]]) -> dict[s
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
     metrics = {name: value for name, value in logged.items() if name.startswith(f"{split}/")}
     for row in rows:
-        # Lightning keeps plain numbers in single precision; the table has them in full.
+        # Lightning stores plain numbers in single precision; the table has them in double precision.
         if row.get("relation") == "all":
             ending = "" if row["direction"] == "both" else f"_{row['direction']}"
             full = {f"{split}/{name}{ending}": row[name] for name in row}
@@ -173,12 +173,12 @@ def _figures(trainer: Trainer, split: str, rows: list[dict[str, Any]]) -> dict[s
 
 
 def _selection(plan: Plan, evaluated: Evaluated, *, validated: bool) -> str | None:
-    """How the evaluated weights were chosen among those of all epochs, if that is known."""
+    """How the evaluated weights were chosen among those of all epochs; None if unknown."""
     name = "" if evaluated.path is None else evaluated.path.name
     if name == "best.ckpt":
         return SELECTED[0]
     if name != "last.ckpt" and (plan.command != "fit" or evaluated.path is not None):
-        return None  # untrained, or a file of the user's own
+        return None  # untrained, or a file that the user named
     states = (evaluated.content or {}).get("callbacks") or {}
     scores = (state.get("best_model_score") for state in states.values() if isinstance(state, dict))
     return SELECTED[1] if validated or any(score is not None for score in scores) else SELECTED[2]

@@ -1,4 +1,4 @@
-"""Resuming only what is the same run."""
+"""Checks that a resumed run has the settings and data of its checkpoint."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ from graphzoo.training.plan import Plan
 
 log = logging.getLogger(__name__)
 
-_LEAKS = ": what is validated and tested may be trained on already"
+_LEAKS = ": the weights may have been trained on parts of this validation or test split"
 
 # Arguments of the data module that do not change what is trained.
 _HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
-# Settings whose old values sit in what is restored, the schedule, the weights or the best score so far: new
-# ones would be ignored, or not fit.
+# Settings whose old values are part of the restored state (the schedule, the weights or the best score). New
+# values would be ignored, or would not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder", "validate_on"}
-# Of an --optimizer, what the guard can change in the restored one; all else of it, and its schedule, stay.
+# Settings of --optimizer that `ResumeGuard` can change in the restored optimiser. Its other settings and the
+# schedule cannot change.
 _OF_OPTIMIZER = {"--optimizer.lr", "--optimizer.weight_decay"}
-# Trainer arguments that shape the weights or choose among them, with their usual values. How long a run is,
-# when it is validated, and on how many devices may change.
+# Trainer arguments that affect the weights or the choice of a checkpoint, with their defaults. The length of
+# a run, the times of its validation and the number of devices may change.
 _TRAINER = {
     "precision": "32-true",
     "gradient_clip_val": 0,
@@ -54,17 +55,24 @@ _TRAINER = {
     "limit_train_batches": 1.0,
     "limit_val_batches": 1.0,
 }
-_PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}  # short for others
-# Settings that shape no weight, but the figure by which a checkpoint is chosen.
+_PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}  # old -> new names
+# Settings that do not affect the weights, but the metric by which a checkpoint is chosen.
 _JUDGING = {"--model.reverse_weight", "--model.num_draws"}
 
 
 def differences(
     checkpoint: dict[str, Any], config: dict[str, Any], trained: dict[str, Any] | None
 ) -> dict[str, tuple[Any, Any]]:
-    """{option: (the checkpoint's value, the command's)} where a command line contradicts a checkpoint.
+    """Find the settings in which a command line differs from a checkpoint.
 
-    `trained` is the configuration saved with the checkpoint's run, for the data's arguments.
+    Args:
+        checkpoint: Content of the checkpoint.
+        config: Configuration of the command line.
+        trained: Configuration of the checkpoint's run; None if there is none. Data, Trainer arguments,
+            optimiser and schedule are compared with it.
+
+    Returns:
+        Option -> (value of the checkpoint, value of the command line).
     """
     differing: dict[str, tuple[Any, Any]] = {}
     task = config.get("model") or {}
@@ -83,7 +91,7 @@ def differences(
     before, now = (trained or {}).get("data") or {}, config.get("data") or {}
     if before:
         old, new = before.get("init_args") or {}, now.get("init_args") or {}
-        # of a run that is older than this option, the fingerprint says how features were treated
+        # A run may be older than this option. Then the fingerprint shows how its features were treated.
         younger = {"standardize_features"} - old.keys()
         differing |= _compare("--data", old, new, now.get("class_path"), _HARMLESS | younger)
     differing |= _differing_trainer((trained or {}).get("trainer"), config.get("trainer"))
@@ -92,7 +100,7 @@ def differences(
             differing |= _differing_class(f"--{section}", trained.get(section), config.get(section))
         averages = (_averaging_of(side) for side in (trained, config))
         differing |= _differing_class("--trainer.callbacks", *averages)
-    # Without the callback the averages would be taken for the weights that the optimiser was moving.
+    # Without the callback, training would continue from the averages, not from the weights themselves.
     if "averaging_state" in checkpoint and _averaging_of(config) is None:
         differing["--trainer.callbacks"] = ("moving averages of the weights", "none")
     return differing
@@ -107,15 +115,15 @@ def _differing_trainer(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
         if name == "precision":
             there, here = (_PRECISIONS.get(str(value), str(value)) for value in (there, here))
         is_other_one = name.endswith("_batches") and there == 1 and type(there) is not type(here)
-        if there != here or is_other_one:  # 1 is one batch, and 1.0 all of them
+        if there != here or is_other_one:  # 1 is one batch, and 1.0 is all batches
             differing[f"--trainer.{name}"] = (there, here)
     if any(before.get(name) != (now or {}).get(name) for name in ("devices", "num_nodes")):
-        differing.pop("--trainer.accumulate_grad_batches", None)  # may make up for it
+        differing.pop("--trainer.accumulate_grad_batches", None)  # may compensate for the number of devices
     return differing
 
 
 def _averaging_of(config: dict[str, Any]) -> dict[str, Any] | None:
-    """The callback that averages weights, if there is one."""
+    """The callback that averages the weights, or None."""
     callbacks = shaping_callbacks(config)
     classes = ((each, _imported(each["class_path"])) for each in callbacks)
     return next((each for each, cls in classes if cls is not None and issubclass(cls, WeightAveraging)), None)
@@ -132,9 +140,9 @@ def _differing_class(group: str, before: Any, now: Any) -> dict[str, tuple[Any, 
 def _compare(
     group: str, old: Any, new: Any, class_path: str | None, harmless: Collection[str] = ()
 ) -> dict[str, tuple[Any, Any]]:
-    """Options with two values; one that a side does not name has its usual value there.
+    """Option -> (old, new) where two sets of arguments differ; an argument that one lacks has its default.
 
-    An option may be younger than the checkpoint, or be gone since: then nothing else says that it differs.
+    Defaults matter because versions differ: an option may be newer than the checkpoint, or removed since.
     """
     usual = _usual_values(class_path)
     differing = {}
@@ -148,7 +156,7 @@ def _compare(
 
 
 def _usual_values(class_path: str | None) -> dict[str, Any]:
-    """Defaults of a class that is imported already."""
+    """Defaults of a class; empty if it is not imported yet."""
     cls = _imported(class_path)
     return {} if cls is None else defaults_of(cls)
 
@@ -160,21 +168,24 @@ def _imported(class_path: str | None) -> type | None:
 
 
 def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
-    """Stop a resume whose settings differ from the checkpoint's, unless `--override` was given and helps."""
+    """Refuse to resume with settings other than the checkpoint's, unless `override` permits the change.
+
+    Settings that are part of the restored state are refused even with `override`.
+    """
     fixed = {name for name in differing if _is_fixed(name)}
     blocking = {name: pair for name, pair in differing.items() if not override or name in fixed}
     if not blocking:
         return
-    lines = _told(blocking)
+    lines = _lines(blocking)
     if set(blocking) <= _JUDGING:
         name, (_, new) = next(iter(blocking.items()))
         command = f"graphzoo test --ckpt_path {typed(path)} {name}={new}"
-        remedy = f"Evaluate with it alone: {command}; or add --override to choose checkpoints by it"
+        remedy = f"To evaluate with it, use {command}; to choose checkpoints by it, add --override"
         raise UsageError("\n".join([f"{path} was validated with other settings", *lines, remedy]))
     if len(blocking) > 3:
         lines[-1] += f" (and {len(blocking) - 3} more)"
     remedy = (
-        "These cannot change while a run is resumed: leave them out, or start a new run with them"
+        "A resumed run cannot change these: leave them out, or start a new run with them"
         if fixed & set(blocking)
         else "Leave them out to resume the same run, or add --override to resume with the new values"
     )
@@ -182,31 +193,34 @@ def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override:
 
 
 def _is_fixed(option: str) -> bool:
-    """Whether its old value sits in the restored state, which a new one cannot change."""
+    """Whether the option's old value is part of the restored state, so that a new one has no effect."""
     if option.startswith(("--optimizer", "--lr_scheduler")):
         return option not in _OF_OPTIMIZER
     return "--model.encoder" in option or option.rpartition(".")[2] in _FROZEN
 
 
 def check_shape(differing: dict[str, tuple[Any, Any]], path: Path) -> None:
-    """Stop before weights are loaded into an encoder of another shape."""
+    """Refuse an encoder or decoder other than the one whose weights the checkpoint holds."""
     parts = ("--model.encoder", "--model.decoder")
     shape = {name: pair for name, pair in differing.items() if name.startswith(parts)}
     if shape:
-        remedy = "Leave these settings out, or give those of the checkpoint"
-        raise UsageError("\n".join([f"{path} holds another encoder or decoder", *_told(shape), remedy]))
+        remedy = "Leave these settings out, or give the values of the checkpoint"
+        raise UsageError("\n".join([f"{path} holds another encoder or decoder", *_lines(shape), remedy]))
 
 
-def _told(differing: dict[str, tuple[Any, Any]]) -> list[str]:
-    return [f"{name}: {old} there, {new} here" for name, (old, new) in list(differing.items())[:3]]
+def _lines(differing: dict[str, tuple[Any, Any]]) -> list[str]:
+    return [f"{name}: {old} in the checkpoint, {new} now" for name, (old, new) in list(differing.items())[:3]]
 
 
 class ResumeGuard(Callback):
-    """Refuses to resume with other data than the checkpoint's, and applies settings changed on purpose.
+    """Refuses to resume on data other than the checkpoint's, and applies settings changed on purpose.
 
-    The checkpoint's `data` have a `fingerprint`, and a `split` where there is one. With `override`, others
-    are warned of and noted as `is_other_data`. Of what was `changed`, see `differences`, the old `lr` and
-    `weight_decay` lie in the restored optimiser; `rates` says whose they are, `--model` or `--optimizer`.
+    Args:
+        data: The checkpoint's description of its data: `fingerprint`, and `split` if there is one.
+        changed: Settings that differ, from `differences`. A new `lr` or `weight_decay` is written into the
+            restored optimiser.
+        override: Whether other data are only warned of; `is_other_data` is then set.
+        rates: Group of the options `lr` and `weight_decay`: "--model" or "--optimizer".
     """
 
     def __init__(
@@ -227,12 +241,12 @@ class ResumeGuard(Callback):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Before any callback takes its state: of another LightningModule's checkpoint, too."""
+        """Drop paths of other machines from the checkpoint before any callback restores its state."""
         forget_foreign_paths(trainer, checkpoint)
         self._checkpoint = checkpoint
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the data, and of a task that is not one of ours what our own compare themselves."""
+        """Compare the data; for a user's own task also the training state, which ours compare themselves."""
         if self._checkpoint is not None and not isinstance(pl_module, Task):
             check_training_state(trainer, self._checkpoint)
         self._checkpoint = None
@@ -240,16 +254,16 @@ class ResumeGuard(Callback):
         there: dict[str, Any] = self.data.get("split") or {}
         here: dict[str, Any] = datamodule.describe_split() if hasattr(datamodule, "describe_split") else {}
         differs = bool(here and there) and here["fingerprint"] != there["fingerprint"]
-        # first, as the fingerprint of links and triples depends on their split
+        # The split comes first, because the fingerprint of links and triples depends on it.
         if differs and (words := _split_words(datamodule, here, there)):
             return self._refuse_split(trainer, here, " ".join(words))
         given, trained = getattr(datamodule, "fingerprint", None), self.data.get("fingerprint")
         if trained is not None and given is not None and given != trained:
             self._refuse(
                 trainer,
-                f"the data differ from those the checkpoint was trained on (fingerprint {given[:12]}, there "
-                f"{trained[:12]})" + (_LEAKS if differs else ""),
-                "the same files, and the same treatment of features",
+                f"the data differ from those that the checkpoint was trained on (fingerprint {given[:12]}, "
+                f"then {trained[:12]})" + (_LEAKS if differs else ""),
+                "the same files and the same options for features",
             )
         elif differs:
             self._refuse_split(trainer, here, "the files that it was trained on")
@@ -258,13 +272,13 @@ class ResumeGuard(Callback):
         there = self.data["split"]
         self._refuse(
             trainer,
-            f"the split differs from that of the checkpoint ({here['name']} {here['index']}, there "
-            f"{there['name']} {there['index']}){_LEAKS}",
+            f"the split differs from that of the checkpoint ({here['name']} {here['index']}, "
+            f"then {there['name']} {there['index']}){_LEAKS}",
             remedy,
         )
 
     def _refuse(self, trainer: Trainer, what: str, remedy: str) -> None:
-        """Raise, or where the user wants it so, warn: scores of the other data then do not count any more."""
+        """Raise a `UsageError`; with `override` warn, and forget the best scores, which are of other data."""
         if not self.override:
             raise UsageError(f"{what}\nGive {remedy}, or add --override")
         self.is_other_data = True
@@ -279,7 +293,7 @@ class ResumeGuard(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for optimizer in trainer.optimizers:
             decayed = [group for group in optimizer.param_groups if group.get("weight_decay")]
-            # where none was decayed, the first of `parameter_groups` is the one to be
+            # If no group had weight decay so far, the first one gets it, as in `parameter_groups`.
             decayed = decayed or [group for group in optimizer.param_groups[:1] if "weight_decay" in group]
             for group in optimizer.param_groups:
                 group |= {key: group[key] * self.lr_factor for key in ("lr", "initial_lr") if key in group}
@@ -293,15 +307,19 @@ class ResumeGuard(Callback):
 
 
 def finished_epochs(checkpoint: dict[str, Any]) -> int:
-    """Epochs that were over when a checkpoint was written; Lightning counts its last one when it is saved."""
+    """Number of epochs that were complete when a checkpoint was written."""
     epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"].get("processed")
     return epochs if isinstance(epochs, int) else int(checkpoint["epoch"])
 
 
 def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, Any], ResumeGuard | None]:
-    """Read a checkpoint, and refuse it where it contradicts the command line, or is damaged.
+    """Read a checkpoint and compare it with the command line.
 
-    With it comes what watches over the resumed run; None where nothing is trained.
+    Returns:
+        Its content, and for a resumed run the callback that compares the data.
+
+    Raises:
+        UsageError: if it is damaged, or its settings differ in a way that is not permitted.
     """
     checkpoint = read_checkpoint(path)
     check_lightning_version(checkpoint, path)
@@ -318,12 +336,12 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
     check_resumable(checkpoint, path)
     check_resume(differing, path, override=plan.override)
     data = checkpoint.get("graphzoo", {}).get("data", {})
-    rates = "--optimizer" if config.get("optimizer") else "--model"  # the task's are those of its own
+    rates = "--optimizer" if config.get("optimizer") else "--model"  # by default the task's own
     return checkpoint, ResumeGuard(data, differing, override=plan.override, rates=rates)
 
 
 def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:
-    """Options that lead from one split to the other, as far as they are options of these data."""
+    """Options that select the split of the checkpoint, as far as these data have them."""
     named = {
         "split": hasattr(datamodule, "split"),
         "protocol": getattr(datamodule, "protocol", "") == here["name"],

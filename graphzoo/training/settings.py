@@ -1,4 +1,4 @@
-"""Settings that no run can be made of, though the parser lets them pass, and seeds that follow the run's."""
+"""Checks of settings that the parser accepts wrongly, and the seeds of data and task."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from graphzoo.training.plan import Plan
 
 
 def own_seeds(plan: Plan) -> set[str]:
-    """Which of "data" and "model" were given a seed that is not the run's.
+    """Find which of "data" and "model" have a seed of their own.
 
-    The last file that names one counts. Where it equals the file's `seed_everything`, as in a printed
-    configuration, it is the run's. Earlier versions printed `model.seed: 0` beside any `seed_everything`;
-    that gives way to a `--seed`.
+    The last file that sets `data.seed` or `model.seed` counts. A seed that equals the file's
+    `seed_everything`, as in a printed configuration, is the run's and not the section's own. Earlier versions
+    printed `model.seed: 0` beside any `seed_everything`; with `--seed`, that is not its own either.
     """
     own: set[str] = set()
     for file in filter(os.path.isfile, config_files(plan.arguments)):
@@ -41,9 +41,9 @@ def own_seeds(plan: Plan) -> set[str]:
 
 
 def follow_seed(config: Namespace, own: set[str]) -> None:
-    """Give data and task the run's seed, unless they have their `own`, or take none."""
+    """Set the run's seed in data and task, except in sections of `own` and those without a seed."""
     if "seed_everything" not in config:
-        return  # of a parser inside the parser
+        return  # a nested parser
     for section in {"data", "model"} - own:
         arguments = (config.get(section) or {}).get("init_args") or {}
         if "seed" in arguments:
@@ -51,7 +51,7 @@ def follow_seed(config: Namespace, own: set[str]) -> None:
 
 
 def refuse_nulls(config: dict[str, Any]) -> None:
-    """Refuse `null` where a class takes none: the parser lets it pass, and a comparison would fail."""
+    """Refuse `null` for arguments whose type excludes it; the parser does not check this."""
     model = config.get("model") or {}
     encoder = (model.get("init_args") or {}).get("encoder")
     for option, described in (("model", model), ("data", config.get("data")), ("model.encoder", encoder)):
@@ -63,7 +63,7 @@ def refuse_nulls(config: dict[str, Any]) -> None:
             if value is None and hint not in (None, Any) and type(None) not in typing.get_args(hint):
                 kind = getattr(hint, "__name__", str(hint))
                 raise UsageError(
-                    f"--{option}.{name}: expected {kind}, got null\nLeave it out for its usual value"
+                    f"--{option}.{name}: expected {kind}, got null\nLeave it out to use the default"
                 )
 
 
@@ -72,27 +72,28 @@ def _hints(class_path: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(getattr(import_module(module), name).__init__)
     except (ImportError, AttributeError, NameError, TypeError):
-        return {}  # what it takes cannot be known; the class itself will say
+        return {}  # unknown types: the class itself checks its arguments
 
 
 def check_trainer(config: dict[str, Any]) -> None:
-    """Refuse arguments of the Trainer, its callbacks made, that it would accept, and fail with later."""
+    """Refuse Trainer arguments that would fail only later; `config` holds the callbacks as objects."""
     for name in ("check_val_every_n_epoch", "accumulate_grad_batches"):
         check_range(at_least=1, **{f"--trainer.{name}": config.get(name)})
     given = config.get("callbacks") or []
     given = given if isinstance(given, list) else [given]
     if sum(isinstance(callback, WeightAveraging) for callback in given) > 1:
         raise UsageError(
-            "the weights are averaged by two callbacks; the recipe may have one\n"
-            "Change its options (--trainer.callbacks.decay=0.99) or begin with --trainer.callbacks=null"
+            "two callbacks average the weights; one of them may come from the recipe\n"
+            "Change its options (--trainer.callbacks.decay=0.99), or clear the list first: "
+            "--trainer.callbacks=null"
         )
 
 
 def refuse_spawned(trainer: Trainer) -> None:
-    """Refuse strategies that start their processes inside Python: `ddp_spawn`, `ddp_fork`, `ddp_notebook`."""
+    """Refuse strategies that start their processes from Python: `ddp_spawn`, `ddp_fork`, `ddp_notebook`."""
     method = getattr(trainer.strategy, "_start_method", "popen")
     if method != "popen":
         raise UsageError(
-            f"the strategy starts its processes by {method}, which a command cannot: they need it from the "
-            "beginning\nTake --trainer.strategy=ddp, which starts the same command once per device"
+            f"the strategy starts its processes by {method}, which does not work for a command\n"
+            "Take --trainer.strategy=ddp, which runs the same command once per device"
         )

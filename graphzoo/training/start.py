@@ -1,4 +1,4 @@
-"""Starting a run from another command: here, or in a process of its own."""
+"""Starts runs from another command, in the same process or in a new one."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ def settings_of(command: str, options: list[str]) -> dict[str, Any]:
 
 
 def one_device(words: list[str]) -> list[str]:
-    """The words with one device, unless they say which: Lightning would start further processes."""
+    """The words with `--trainer.devices=1` unless they name devices, since Lightning would take them all."""
     if any(word.partition("=")[0] == "--trainer.devices" for word in words):
         return words
     return [*words, "--trainer.devices=1"]
 
 
 def run_command(arguments: list[str]) -> int:
-    """The exit status of `graphzoo ARGUMENTS` in a process of its own; 128 + the signal that ended it.
+    """Run `graphzoo ARGUMENTS` in a new process.
 
-    Where this process was asked to stop meanwhile: 128 + that signal, however the other one ended.
+    Returns:
+        Its exit status; 128 + the signal if a signal ended it. If this process receives a signal meanwhile:
+        128 + that signal, however the new process ended.
     """
     with started(arguments) as (process, received):
         status = process.wait()
@@ -57,9 +59,9 @@ def run_command(arguments: list[str]) -> int:
 def started(
     arguments: list[str], **streams: Any
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[signal.Signals]]]:
-    """`graphzoo ARGUMENTS` in a process of its own, and the signals that this one gets meanwhile.
+    """Start `graphzoo ARGUMENTS` in a new process; yield it and the list of signals received meanwhile.
 
-    In this process Lightning would start more with this one's command line.
+    A new process is needed since Lightning starts further processes with the command line of its own one.
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
@@ -68,8 +70,8 @@ def started(
     process: subprocess.Popen[bytes] | None = None
 
     def pass_on(signum: int, frame: Any) -> None:
-        # A Ctrl-C in the terminal reaches both processes, what `kill` sends this one alone. Who repeats a
-        # SIGINT has sent it with `kill`, or wants both to end at once.
+        # A Ctrl-C in the terminal reaches both processes, and a signal from `kill` only this one. A repeated
+        # SIGINT is passed on: it came from `kill`, or the user wants both processes to end at once.
         has_come = signum == signal.SIGINT and signum not in received and _is_in_foreground()
         received.append(signal.Signals(signum))
         if process is not None and not has_come:
@@ -77,7 +79,7 @@ def started(
 
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        # before the process is there: one that is not told to end would outlive this one
+        # Installed before the process starts; otherwise it could outlive this one without the signal.
         before = {signum: signal.signal(signum, pass_on) for signum in (signal.SIGTERM, signal.SIGINT)}
     try:
         with subprocess.Popen(command, env=environment, **streams) as process:
@@ -90,29 +92,29 @@ def started(
 
 
 def _is_in_foreground() -> bool:
-    """Whether a Ctrl-C in the terminal reaches this process, and with it those that it has started."""
+    """Whether a Ctrl-C in the terminal reaches this process and the processes that it started."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:
         return False
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:  # a terminal that was closed
+    except OSError:  # the terminal was closed
         return False
     finally:
         os.close(terminal)
 
 
 def last_words(log: Path) -> str:
-    """What a run said last, in the file that its output went to."""
+    """The last error message in a run's output, or else its last line."""
     text = read_regular_text(log, errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     messages = [line for line in lines if line.startswith("graphzoo: ")]
-    return (messages or lines or ["it said nothing"])[-1].removeprefix("graphzoo: ")
+    return (messages or lines or ["it printed nothing"])[-1].removeprefix("graphzoo: ")
 
 
 def run_here(arguments: list[str]) -> int:
-    """Run a training command in this process, which has loaded everything already; its exit status."""
+    """Run a training command in this process, which saves the imports; returns its exit status."""
     from graphzoo.training.launch import run_plan
     from graphzoo.training.plan import make_plan
 

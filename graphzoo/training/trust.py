@@ -1,7 +1,7 @@
-"""What a run directory's config.yaml may say when nobody vouches for it: plain settings of known classes.
+"""Checks a config.yaml from an untrusted run directory: only plain settings of known classes may pass.
 
-The file travels with a run and may come from anywhere. jsonargparse imports what such a file names, in many
-spellings, so what is let through is listed here, and everything else needs `--trust`.
+A run directory may come from anybody, and jsonargparse imports the classes that its file names, in many
+spellings. So this module lists what is accepted, and everything else needs `--trust`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from graphzoo.errors import UsageError
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[\w@+-]*")
 _PACKAGES = ("graphzoo", "lightning", "torch", "torchmetrics")
-# Places and names, which no class of ours takes for anything but text.
+# Arguments of data modules for paths and names, which our classes never parse.
 _TEXT = {"path", "root", "name"}
 # Trainer arguments that stand for an object.
 _OBJECTS = {"callbacks", "logger", "plugins", "profiler", "strategy", "accelerator", "model_registry"}
-# Callbacks that shape the training. Their arguments are numbers and words; averaging is held to numbers.
+# Callbacks that affect the training. Their arguments are numbers and words; averaging may have numbers only.
 _AVERAGING = {
     "lightning.pytorch.callbacks.EMAWeightAveraging",
     "lightning.pytorch.callbacks.weight_averaging.EMAWeightAveraging",
@@ -37,7 +37,7 @@ _CALLBACKS = {
     "graphzoo.callbacks.budget.QueryBudget",
     *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
 }
-# Loggers write into the run directory, or to a service that the user has set up; only names may be given.
+# Loggers write into the run directory, or to a service that the user has set up. Only names may be set.
 _LOGGERS = {
     f"lightning.pytorch.loggers.{module}{name}"
     for name, inside in {
@@ -52,15 +52,20 @@ _LOGGED_NAMES = {
     *("name", "version", "id", "project", "entity", "group", "job_type", "notes", "tags", "prefix"),
     *("experiment_name", "run_name", "add_file_policy", "comment", "filename_suffix"),
 }
-# of loggers: what sends code or weights to somebody's server
+# Arguments of loggers that upload code or weights to a server.
 _UPLOADS = {"log_model", "save_code"}
 
 
 def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, Any], list[str]]:
-    """The settings of a run's config.yaml that need no trust, and the names of those left out.
+    """The settings of a run's config.yaml that are safe without `--trust`, and the names of dropped ones.
 
-    What could make the parser import code nobody vouches for is refused. If the run is resumed (`fit`),
-    callbacks matter, and may not be left out without a word.
+    Args:
+        config: Content of the file.
+        origin: The file, for messages.
+        fit: Whether the run is resumed. Unknown callbacks are then refused; otherwise they are dropped.
+
+    Raises:
+        UsageError: for settings that could make the parser import unknown code.
     """
     if not isinstance(config, dict):
         raise UsageError(f"{origin} holds no settings")
@@ -93,10 +98,13 @@ def plain_settings(config: Any, origin: str, *, fit: bool) -> tuple[dict[str, An
 
 
 def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> None:
-    """Refuse a class nobody registered, and arguments that could name another.
+    """Refuse a class that is not registered, and arguments that could name another class.
 
-    It is `described` by its path, or by `class_path` and `init_args`; the argument `inner` may be a class in
-    turn. For messages: it was found at `place` in the file `origin`.
+    Args:
+        described: The path of the class, or a mapping with `class_path` and `init_args`.
+        place: The name of the setting, for messages.
+        origin: The file, for messages.
+        inner: Name of the argument that may be a class itself.
     """
     if isinstance(described, str):
         described = {"class_path": described}
@@ -122,11 +130,11 @@ def check_class(described: Any, place: str, origin: str, *, inner: str = "") -> 
 
 
 def _is_own_class(class_path: str) -> bool:
-    """Whether a trusted path leads to a class made there: `graphzoo.training.launch.os.system` does not."""
+    """Whether a trusted path names a class of its package; `graphzoo.training.launch.os.system` does not."""
     module, _, name = class_path.rpartition(".")
     root = module.partition(".")[0]
     if root not in _PACKAGES:
-        return True  # a plug-in, or imported already
+        return True  # a plug-in, or already imported
     try:
         cls = getattr(import_module(module), name, None)
     except ImportError:
@@ -145,14 +153,14 @@ def _callbacks(value: Any, origin: str, *, fit: bool) -> list[Any] | None:
             raise _refused(origin, "trainer.callbacks", entry)
         check_class(entry, "trainer.callbacks", origin)
         arguments = entry.get("init_args") or {} if entry["class_path"] in _AVERAGING else {}
-        for name, value in arguments.items():  # averaging takes functions and devices, too
+        for name, value in arguments.items():  # these callbacks also accept functions and devices
             if not isinstance(value, bool | int | float | None):
                 raise _refused(origin, f"trainer.callbacks.{name}", value)
     return entries
 
 
 def _are_loggers(value: Any) -> bool:
-    """Whether all of them are Lightning's own, and write to no other place than usual."""
+    """Whether all loggers are Lightning's own and write to their default place."""
     for entry in value if isinstance(value, list) else [value]:
         known = isinstance(entry, dict) and entry.get("class_path") in _LOGGERS
         if not known or set(entry) - {"class_path", "init_args"}:
@@ -185,7 +193,7 @@ def _fits_trainer(name: Any, value: Any) -> bool:
 
 
 def _is_plain(value: Any, *, text: bool = False) -> bool:
-    """Whether the parser can take a value for nothing but itself: no class, no YAML, no file in its place."""
+    """Whether the parser can only read a value as itself, and not as a class, as YAML or as a file name."""
     if isinstance(value, dict):
         return all(_is_plain(item, text=text) for item in value.values()) and "class_path" not in value
     if isinstance(value, list | tuple):
@@ -193,7 +201,7 @@ def _is_plain(value: Any, *, text: bool = False) -> bool:
     if isinstance(value, str):
         if "${" in value or "class_path" in value or _is_structure(value):
             return False
-        # A backslash can spell what is looked for here so that only the parser's YAML sees it.
+        # An escape sequence could hide a class path from these checks, but not from the parser's YAML.
         if "\\" in value and not text:
             return False
         written = _DOTTED.search(value) or value.lstrip().startswith(("{", "["))
@@ -202,23 +210,23 @@ def _is_plain(value: Any, *, text: bool = False) -> bool:
 
 
 def _is_structure(text: str) -> bool:
-    """Whether YAML takes a text for a mapping or a list, as the parser does with arguments of many types."""
+    """Whether YAML reads a text as a mapping or list; the parser does so for arguments of many types."""
     try:
         return isinstance(yaml.safe_load(text), dict | list)
     except yaml.YAMLError:
-        return False  # no more than text to the parser, too
-    except (ValueError, RecursionError):  # no such date, or lists without end: the parser may see more in it
+        return False  # the parser reads it as text, too
+    except (ValueError, RecursionError):  # impossible dates, endless lists: the parser may differ
         return True
 
 
 def _check_keys(value: Any, origin: str) -> None:
-    """Refuse spellings that the command itself never writes, and that reach past the checks."""
+    """Refuse keys that no run writes and that could bypass the checks, such as `a.b` and `callbacks+`."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str) or "." in key or key.endswith("+"):
                 raise UsageError(
-                    f"{origin} holds the key {str(key)!r}, which no run writes; nothing was imported\n"
-                    "If you know what it does, add --trust"
+                    f"{origin} has the key {str(key)!r}, which no run writes; nothing was imported\n"
+                    "If you trust the file, add --trust"
                 )
             _check_keys(item, origin)
     for item in value if isinstance(value, list) else ():
@@ -226,7 +234,7 @@ def _check_keys(value: Any, origin: str) -> None:
 
 
 def _check_named(value: Any, origin: str) -> None:
-    """Refuse by name a class that nobody registered, at any depth."""
+    """Refuse class paths that are not registered, at any depth."""
     for text in texts_in(value):
         if _DOTTED.fullmatch(text) and not is_trusted(text):
             raise _unregistered(origin, text)
@@ -235,17 +243,17 @@ def _check_named(value: Any, origin: str) -> None:
 def _unregistered(origin: str, class_path: str) -> UsageError:
     return UsageError(
         f"{origin} names the class {class_path!r}, which no installed package registers\n"
-        "It was not imported. If you know what it does, add --trust"
+        "It was not imported. If you trust it, add --trust"
     )
 
 
 def _refused(origin: str, place: str, value: Any) -> UsageError:
     if isinstance(value, str) and _WORD.fullmatch(value) and os.path.isfile(value):
         return UsageError(
-            f"{origin}: {place} is {value[:100]!r}, and the parser could read the file of that name\n"
-            "Call the command from another folder, rename the file, or add --trust"
+            f"{origin}: {place} is {value[:100]!r}, which is also a file here that the parser could read\n"
+            "Run the command in another folder, rename the file, or add --trust"
         )
     return UsageError(
         f"{origin}: {place} is {str(value)[:100]!r}, which could run code\n"
-        "Nothing was imported. If you know what it does, add --trust"
+        "Nothing was imported. If you trust the file, add --trust"
     )

@@ -1,4 +1,4 @@
-"""What a run changes of its process, put back for a caller in Python who continues to work in it."""
+"""Restores the state of the process that a run changes, for callers in Python."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from jsonargparse._common import get_parsing_setting
 
-# Set by Lightning's seeding, by its determinism, and by the run directory's choice.
+# Lightning's seeding and determinism, and the choice of a run directory set these.
 _VARIABLES = ("GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED", "PL_SEED_WORKERS", "CUBLAS_WORKSPACE_CONFIG")
 _SETTING = "omegaconf_absolute_to_relative_paths"
 
 
 @contextlib.contextmanager
 def unchanged_process() -> Iterator[None]:
-    """Put back random states, signal handlers, environment and switches of torch when the block ends.
+    """Restore random states, signal handlers, environment and settings of torch when the block ends.
 
-    Gradients are computed inside, wherever the caller is.
+    Inside the block gradients are enabled, even if the caller has disabled them.
     """
     with contextlib.ExitStack() as after, torch.inference_mode(False), torch.enable_grad():
         after.enter_context(random_states())
@@ -40,10 +40,10 @@ def unchanged_process() -> Iterator[None]:
 
 @contextlib.contextmanager
 def random_states() -> Iterator[None]:
-    """Put back the states of all random numbers when the block ends."""
+    """Restore the random states of Python, NumPy and torch when the block ends."""
     python, numbers = random.getstate(), np.random.get_state()
     try:
-        # named, or torch would warn of many of them
+        # listed, because torch warns about many devices otherwise
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             yield
     finally:
@@ -55,7 +55,7 @@ def random_states() -> Iterator[None]:
 def _environment() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in _VARIABLES}
     if "LOCAL_RANK" not in os.environ:
-        # of an earlier run; a process that Lightning started for this one has it from the first
+        # Set by an earlier run. A process that Lightning started takes it from the first process.
         os.environ.pop("GRAPHZOO_RUN_DIR", None)
     try:
         yield
@@ -70,7 +70,7 @@ def _environment() -> Iterator[None]:
 @contextlib.contextmanager
 def _signal_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set them, so that nothing has to be put back
+        yield  # only the main thread can change handlers
         return
     watched = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGINT)}
     before = {signum: signal.getsignal(signum) for signum in watched}
@@ -78,5 +78,5 @@ def _signal_handlers() -> Iterator[None]:
         yield
     finally:
         for signum, handler in before.items():
-            if handler is not None:  # installed from C: nobody can put it back, nor did anybody take it
+            if handler is not None:  # None: installed from C, and not replaceable from Python
                 signal.signal(signum, handler)

@@ -45,7 +45,7 @@ def test_case_and_separators_do_not_matter(name, data):
 
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "data/../model/galit"])
-@pytest.mark.fault("a name of a preset that is a path", "no file outside the preset folders is read")
+@pytest.mark.fault("the name of a preset is a path", "no file outside the preset folders is read")
 def test_names_are_no_paths(name):
     with pytest.raises(UsageError, match="unknown data"):
         find_preset("data", name)

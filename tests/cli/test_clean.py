@@ -82,8 +82,8 @@ def test_age_is_since_the_last_use(cli, cache, option):
 
 
 @pytest.mark.fault(
-    "a cached file that `graphzoo clean` would remove is being made by another process",
-    "it is kept and named; the others are removed",
+    "another process is writing a cached file that `graphzoo clean` would remove",
+    "the file is kept and named; the others are removed",
 )
 def test_what_another_process_is_making_is_left(cli, cache):
     name = NAMES["precomputed"]
@@ -100,7 +100,7 @@ def test_what_another_process_is_making_is_left(cli, cache):
 
 
 @pytest.mark.fault(
-    "links in the cache that `graphzoo clean` looks at", "none is followed; what they lead to stays"
+    "symbolic links in the cache when `graphzoo clean` runs", "not followed; their targets stay"
 )
 @pytest.mark.parametrize("which", ["file", "folder", "root", "lock"])
 def test_links_are_not_followed(cli, cache, tmp_path, which):

@@ -68,8 +68,8 @@ def links(tmp_path):
 
 
 @pytest.mark.fault(
-    "kill -9 while a checkpoint is written, inside a step, or while validating",
-    "`fit --ckpt_path` gives the weights, optimiser and metrics of an uninterrupted run",
+    "kill -9 while a checkpoint is written, in a training step, or in validation",
+    ("`fit --ckpt_path` resumes, with the weights, optimiser and metrics of an uninterrupted run"),
 )
 def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
     """Every task with a death of its own, behind the checkpoint of the first epoch."""
@@ -117,7 +117,7 @@ def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
 
 @pytest.mark.fault(
     "the disk or quota is full while a checkpoint is written",
-    "status 1 with the file; the previous checkpoint stays complete; the command that resumes",
+    ("status 1 with the file and the command that resumes; the previous checkpoint stays complete"),
 )
 def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
     fit("--run_dir=whole", epochs=3)
@@ -152,7 +152,8 @@ def test_ctrl_c_while_testing(fit, cli):
 
 
 @pytest.mark.fault(
-    "a run killed in its first epoch", "no checkpoint yet: the command that starts again with its settings"
+    "a run is killed in its first epoch, before a checkpoint exists",
+    "the message has the command that starts it again with the same settings",
 )
 def test_a_run_without_a_checkpoint_begins_anew(cli, workplace):
     (workplace / "run").mkdir()
@@ -161,7 +162,7 @@ def test_a_run_without_a_checkpoint_begins_anew(cli, workplace):
     assert result.status == 2 and "graphzoo fit --config run/config.yaml" in result.err
 
 
-@pytest.mark.fault("metrics.csv ends in half a line", "the line is dropped when the run is resumed")
+@pytest.mark.fault("metrics.csv ends with an incomplete line", "the line is dropped when the run is resumed")
 def test_half_a_line_of_metrics_is_dropped(tmp_path):
     from graphzoo.callbacks import MetricsFile
 

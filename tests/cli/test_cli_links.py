@@ -156,7 +156,7 @@ def test_a_run_older_than_standardised_features_is_tested_and_resumed(workplace,
     assert resumed.status == 0, resumed.err
     assert results("run")["resumed"] is None
     other = cli("fit", "run", "--trainer.max_epochs=4", "--data.standardize_features=true", *QUIET_CPU)
-    assert other.status == 2 and "--data.standardize_features: False there, True here" in other.err
+    assert other.status == 2 and "--data.standardize_features: False in the checkpoint, True now" in other.err
 
 
 @pytest.mark.parametrize("more", [[], ["--model.lr=0.02"]], ids=["split", "split-and-rate"])

@@ -18,7 +18,7 @@ TASKS = {
 
 @pytest.mark.fault(
     "a training step that cannot be halved runs out of memory",
-    "status 1, the option that needs less, and the command that resumes from the last checkpoint",
+    ("status 1, with an option that needs less memory and the command that resumes from the last checkpoint"),
 )
 @pytest.mark.parametrize("task", TASKS)
 def test_a_training_step_runs_out_of_memory(request, cli, task):

@@ -87,7 +87,7 @@ def test_a_class_that_is_registered_by_a_re_export_is_tested_and_resumed(cli, pa
     assert (exported := cli("export", "run", "--out=weights")).status == 0, exported.err
     assert (again := cli("test", "--ckpt_path=weights", *nodes, "--run_dir=again")).status == 0, again.err
     other = cli("fit", "run", "--trainer.max_epochs=3", "--model.encoder.sizes=[2,4]")
-    assert other.status == 2 and "--model.encoder.sizes: [2, 3] there, [2, 4] here" in other.err
+    assert other.status == 2 and "--model.encoder.sizes: [2, 3] in the checkpoint, [2, 4] now" in other.err
 
 
 def test_both_spellings_of_a_plug_in_are_trusted_and_no_other_class_of_its_package(package):
@@ -203,7 +203,7 @@ def test_a_module_of_the_current_folder_is_named_with_the_remedy(cli, package, n
 def test_data_by_class_path_ask_for_task_and_encoder(cli):
     told = cli("fit", "--model=galit", "--data=mine.MyData")
     assert told.status == 2
-    assert "--data mine.MyData is a class, which does not name its task" in told.err
+    assert "--data mine.MyData is a class: neither it nor --model NAME says which task" in told.err
     assert "--model graphzoo.tasks.LinkPrediction or graphzoo.tasks.NodeClassification" in told.err
     assert "--model.encoder graphzoo.encoders.GALiT" in told.err
 

@@ -65,7 +65,7 @@ def test_help_shows_settings_once_model_and_data_are_known(cli):
 def test_flags_of_training_are_refused_elsewhere(cli, flag):
     for command in ("validate", "test"):
         result = cli(command, "--model", "gcn", "--data", "cora", flag)
-        assert result.status == 2 and f"{flag} is for fit" in result.err
+        assert result.status == 2 and f"{flag} is an option of fit" in result.err
 
 
 def test_list_names_every_preset(cli):
@@ -239,7 +239,7 @@ def test_what_an_optimizer_replaces_is_not_given_beside_it(option, tmp_path):
     in_file = [*words[:4], "--config", str(tmp_path / "mine.yaml"), words[-1]]
     for given in (words, in_file):
         with pytest.raises(
-            UsageError, match=r"takes the place of the task's[\s\S]*Give --(optimizer|lr_scheduler)"
+            UsageError, match=r"replaces the task's own optimizer[\s\S]*Give --(optimizer|lr_scheduler)"
         ):
             make_plan("fit", given)
     assert make_plan("fit", [*words[:-1], "--optimizer.lr=1"]).arguments[-1] == "--optimizer.lr=1"
@@ -366,5 +366,7 @@ def test_an_unknown_kind_names_all_and_a_models_best_score_is_that_nearest_to_th
 def test_a_folder_given_as_data_is_told_how_to_be_given(cli, command):
     Path("club").mkdir()
     refused = cli(*command, "--data=club")
-    assert refused.status == 2 and "unknown data 'club', but there is such a folder\n" in refused.err
-    assert "--data links or --data nodes, each with --data.path club" in refused.err
+    assert (
+        refused.status == 2 and "--data takes the name of a data set, and 'club' is a folder\n" in refused.err
+    )
+    assert "--data links or --data nodes with --data.path club" in refused.err

@@ -43,7 +43,7 @@ def few(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.fault("more processes than samples", "all end, with the figures of one process")
+@pytest.mark.fault("more processes than samples", "all processes end, with the metrics of a single process")
 def test_three_processes_share_two_triples(few, capsys):
     done = start(THREE)
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def test_three_processes_share_two_triples(few, capsys):
 
 @pytest.mark.slow
 @pytest.mark.fault(
-    "several processes are refused before training", "one message; their run directory is taken back"
+    "a run of several processes is refused before training", "one message; its run directory is removed"
 )
 def test_several_processes_that_cannot_start_leave_nothing(few):
     done = start(f"{THREE} --data.batch_size 1")
@@ -65,7 +65,7 @@ def test_several_processes_that_cannot_start_leave_nothing(few):
 
 
 @pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
-@pytest.mark.fault("a strategy that starts its processes inside Python", "refused, with the one to take")
+@pytest.mark.fault("a strategy that starts its processes from Python", "refused with a strategy that works")
 def test_a_strategy_that_no_command_can_have(few, strategy, capsys):
     command = THREE.replace("strategy ddp", f"strategy {strategy}")
     assert cli.main(command.split()) == 2
@@ -74,8 +74,8 @@ def test_a_strategy_that_no_command_can_have(few, strategy, capsys):
 
 @pytest.mark.slow
 @pytest.mark.fault(
-    "one of several processes that train runs out of memory",
-    "all end, and the option that needs less is named",
+    "one of several training processes runs out of memory",
+    "all processes end; the message has an option that needs less memory",
 )
 def test_memory_runs_out_in_one_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -54,8 +54,7 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
 
 
 @pytest.mark.fault(
-    "SLURM ends or requeues a job",
-    "last.ckpt is written after the current step, as after SIGTERM anywhere",
+    "SLURM ends or requeues a job", "last.ckpt is written after the current step, as after SIGTERM"
 )
 def test_a_job_that_slurm_ends_leaves_its_last_step(fit, cli, monkeypatch):
     job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0}
@@ -128,7 +127,8 @@ def test_a_run_on_files_of_another_folder_says_where_to_start(
     words = [word.format(run=run) for word in words]
     refused = cli(*words)
     assert (
-        refused.status == 2 and "was trained on mine, which is not here\nStart in the folder" in refused.err
+        refused.status == 2
+        and "was trained on mine, which does not exist here\nRun it in the folder" in refused.err
     )
     found = cli(
         *words, f"--data.path={run.parent / 'mine'}", *(["--trainer.max_epochs=2"] * ("fit" in words))
@@ -136,7 +136,7 @@ def test_a_run_on_files_of_another_folder_says_where_to_start(
     assert found.status == 0, found.err
 
 
-@pytest.mark.fault("a run directory is moved, then resumed", "its best checkpoint stays the best")
+@pytest.mark.fault("a run directory is moved and then resumed", "its best checkpoint stays the best")
 def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""
     shutil.copytree(trained, "moved")
@@ -151,21 +151,21 @@ def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
 
 
 @pytest.mark.fault(
-    "the command contradicts the settings of the checkpoint",
-    "each setting with both values; --override resumes",
+    "the command line has other settings than the checkpoint",
+    "refused with both values of each setting; --override resumes",
 )
 def test_contradicting_settings_stop_a_resume(trained, cli):
     """Trap: Lightning lets the checkpoint's settings win while config.yaml shows the others."""
     shutil.copytree(trained, "run")
     result = cli("fit", "--ckpt_path", "run", "--model.lr=0.9", "--trainer.max_epochs=3")
     assert result.status == 2
-    assert "--model.lr: 0.005 there, 0.9 here" in result.err and "--override" in result.err
+    assert "--model.lr: 0.005 in the checkpoint, 0.9 now" in result.err and "--override" in result.err
     result = cli("fit", "--ckpt_path", "run", "--data.batch_size=8", "--trainer.max_epochs=3")
-    assert result.status == 2 and "--data.batch_size: 16 there, 8 here" in result.err
+    assert result.status == 2 and "--data.batch_size: 16 in the checkpoint, 8 now" in result.err
     fixed = ("model.encoder.hidden_channels=16", "model.lr_gamma=0.5", "data.validate_on=inference")
     for frozen in (f"--{setting}" for setting in fixed):
         result = cli("fit", "--ckpt_path", "run", frozen, "--trainer.max_epochs=3", "--override")
-        assert result.status == 2 and "cannot change while a run is resumed" in result.err
+        assert result.status == 2 and "A resumed run cannot change these" in result.err
 
 
 def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cli, results):
@@ -173,11 +173,13 @@ def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cl
     shutil.copytree(trained, "run")
     more = ["--trainer.max_epochs=3", "--trainer.gradient_clip_val=0.001"]
     refused = cli("fit", "run", *more)
-    assert refused.status == 2 and "--trainer.gradient_clip_val: 0 there, 0.001 here" in refused.err
+    assert (
+        refused.status == 2 and "--trainer.gradient_clip_val: 0 in the checkpoint, 0.001 now" in refused.err
+    )
     refused = cli(
         "fit", "run", "--optimizer=SGD", "--optimizer.lr=0.1", "--override", "--trainer.max_epochs=3"
     )
-    assert refused.status == 2 and "--optimizer: none there, torch.optim.SGD here" in refused.err
+    assert refused.status == 2 and "--optimizer: none in the checkpoint, torch.optim.SGD now" in refused.err
     assert cli("fit", "run", *more, "--override").status == 0
     assert results("run")["resumed"] == "with other settings after epoch 2"
 
@@ -218,7 +220,7 @@ def test_override_leaves_a_users_own_optimiser_alone(fit, cli):
     assert (group["lr"], group["weight_decay"]) == (0.1, 0.01)
 
 
-@pytest.mark.fault("a run is resumed on other data", "refused by fingerprint")
+@pytest.mark.fault("a run is resumed on other data", "refused; the data are compared by fingerprint")
 def test_other_data_stop_a_resume(trained, cli, tiny_kg):
     shutil.copytree(trained, "run")
     shutil.copytree(tiny_kg, "other")
@@ -237,11 +239,11 @@ def test_other_data_are_told_and_noted_where_they_are_wanted(folder, trained, cl
     Path("other/train.txt").write_text("\n".join([*lines[1:], "entity3\tnext\tentity9"]) + "\n")
     more = ["--ckpt_path", "run", "--run_dir", folder, "--trainer.max_epochs=3", "--override"]
     same = cli("fit", *more, "--run_dir=same")
-    assert same.status == 0 and "may be trained on already" not in caplog.text
+    assert same.status == 0 and "may have been trained on parts of this" not in caplog.text
     assert results("same")["resumed"] is None
     result = cli("fit", *more, "--data.path=other")
     assert result.status == 0, result.err
-    assert caplog.text.count("what is validated and tested may be trained on already") == 1
+    assert caplog.text.count("the weights may have been trained on parts of this") == 1
     told = "on other data after epoch 2"
     assert results(folder)["resumed"] == told
     assert f"# resumed: {told}\n" in Path(folder, "config.yaml").read_text()
@@ -255,7 +257,7 @@ def test_a_test_needs_no_model_and_no_data(trained, cli):
     assert cli("test", "--ckpt_path", trained / "checkpoints" / "last.ckpt").status == 0
 
 
-@pytest.mark.fault("a checkpoint outside its run directory", "it asks for --data, then works")
+@pytest.mark.fault("a checkpoint outside its run directory", "refused without --data; works with it")
 def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, results):
     shutil.copy(trained / "checkpoints" / "best.ckpt", "lone.ckpt")
     asked = cli("test", "--ckpt_path", "lone.ckpt")
@@ -267,13 +269,13 @@ def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, r
 
 
 @pytest.mark.fault(
-    "the encoder of the command has another shape than the checkpoint's",
-    "the option with both values, instead of torch's list of weights",
+    "the command line has an encoder of another shape than the checkpoint",
+    "refused with the option and both values, instead of torch's list of weights",
 )
 def test_another_encoder_is_refused_before_the_weights(trained, cli):
     result = cli("test", "--ckpt_path", trained, "--model.encoder.hidden_channels=16")
     assert result.status == 2
-    assert "--model.encoder.hidden_channels: 8 there, 16 here" in result.err
+    assert "--model.encoder.hidden_channels: 8 in the checkpoint, 16 now" in result.err
 
 
 def test_judging_settings_may_differ(trained, cli, results):
@@ -326,10 +328,13 @@ def poison(source, target, place):
 
 
 PLACES = {
-    "weights": ("a pickle payload among the weights of a checkpoint", "refused; nothing is run"),
-    "hyperparameters": ("a pickle payload in the settings of a checkpoint", "refused; nothing is run"),
-    "instantiator": ("a checkpoint names a function in `_instantiator`", "never called"),
-    "encoder": ("a checkpoint names a stranger's encoder", "its module is not imported; --trust is named"),
+    "weights": ("code (a pickle payload) among the weights of a checkpoint", "refused; no code runs"),
+    "hyperparameters": ("code (a pickle payload) in the settings of a checkpoint", "refused; no code runs"),
+    "instantiator": ("a checkpoint names a function in `_instantiator`", "the function is never called"),
+    "encoder": (
+        "a checkpoint names an encoder of unknown origin",
+        "its module is not imported; the message mentions --trust",
+    ),
 }
 
 
@@ -353,7 +358,9 @@ def test_hostile_checkpoints_run_no_code(trained, cli, tiny_kg, monkeypatch, wor
         assert result.status == 2 and "harmful.Encoder" in result.err and "--trust" in result.err
 
 
-@pytest.mark.fault("the config.yaml of a run names a stranger's class", "not imported; --trust is named")
+@pytest.mark.fault(
+    "the config.yaml of a run names a class of unknown origin", "not imported; the message mentions --trust"
+)
 def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, workplace):
     own = "from lightning.pytorch import Callback as Base\nclass Callback(Base): pass\n"
     harm = f"open({str(workplace / 'harmed')!r}, 'w').close()\n"
@@ -466,7 +473,7 @@ HOSTILE = {
 
 @pytest.mark.fault(
     "the config.yaml of a run hides a class in a key, a text, a file or an interpolation",
-    "not imported",
+    "the class is not imported",
 )
 @pytest.mark.parametrize("variant", HOSTILE)
 @pytest.mark.parametrize("command", ["test", "fit"])
@@ -546,8 +553,8 @@ def test_plain_lists_and_lightnings_loggers_need_no_trust(name, value):
 
 
 @pytest.mark.fault(
-    "the config.yaml of a run has its logger write elsewhere, or run code",
-    "the logger is left out without --trust, and stays in the file",
+    "the config.yaml of a run has a logger that writes elsewhere or runs code",
+    "the logger is left out without --trust, but stays in the file",
 )
 @pytest.mark.parametrize(
     "arguments",
@@ -629,7 +636,7 @@ def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
 
 
 @pytest.mark.fault(
-    "a checkpoint is cut short", "named with its size, and with a complete one in the same folder"
+    "a truncated checkpoint", "refused with its size; a complete checkpoint in the same folder is named"
 )
 def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     shutil.copytree(trained, "run")
@@ -640,7 +647,9 @@ def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     assert "(5,000 bytes)" in result.err and "run/checkpoints/best.ckpt" in result.err
 
 
-@pytest.mark.fault("one bit of a weight in a checkpoint is flipped", "refused; torch itself would load it")
+@pytest.mark.fault(
+    "one bit of a weight in a checkpoint is flipped", "refused, although torch itself would load it"
+)
 def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
     """torch loads such a file without a word."""
     path = tmp_path / "x.ckpt"

@@ -311,9 +311,11 @@ def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results, name):
     for others in ("null", stopping):
         refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", f"--trainer.callbacks={others}")
         assert refused.status == 2
-        assert "--trainer.callbacks: moving averages of the weights there, none here" in refused.err
+        assert (
+            "--trainer.callbacks: moving averages of the weights in the checkpoint, none now" in refused.err
+        )
     twice = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", ema[0])
-    assert twice.status == 2 and "averaged by two callbacks" in twice.err and "decay" in twice.err
+    assert twice.status == 2 and "two callbacks average the weights" in twice.err and "decay" in twice.err
     longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert longer.status == 0, longer.err
     assert "current_model_state" in load("run/checkpoints/last.ckpt")
@@ -499,10 +501,10 @@ def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):
     answered = cli("predict", "--ckpt_path=run", "--queries=queries.tsv", "--top-k=1", "--out=answers.csv")
     assert answered.status == 0, answered.err
     resumed = cli("fit", "--ckpt_path=run", "--trainer.max_epochs=2")
-    assert resumed.status == 0 and "the configuration of run, no test as so far;" in resumed.err, resumed.err
+    assert resumed.status == 0 and "the configuration of run, no test, as before;" in resumed.err, resumed.err
     assert not Path("run/results.json").exists() and len(list(Path("run").glob("config*.yaml"))) == 2
     refused = cli("test", "--ckpt_path=run", "--no-test")
-    assert refused.status == 2 and "--no-test is for fit" in refused.err
+    assert refused.status == 2 and "--no-test is an option of fit" in refused.err
 
 
 def test_fast_dev_run_leaves_no_checkpoint(fit):

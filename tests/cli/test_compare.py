@@ -413,7 +413,7 @@ def test_trials_of_changed_data_stay_alone(cli, nodes):
     arrays = dict(np.load("ring.npz"))
     np.savez("ring.npz", **{**arrays, "x": arrays["x"] + 1})
     refused = cli(*words)
-    assert refused.status == 2 and "found holds trials of the data before they changed" in refused.err
+    assert refused.status == 2 and "found holds trials made before the data changed" in refused.err
     of_before = {key: value for key, value in record.items() if key != "data"}
     Path("found/command.json").write_text(json.dumps(of_before))
     assert cli(*words).status == 0, "a comparison that did not write its data down is continued"

@@ -108,7 +108,7 @@ def test_candidates(predict, queries, tmp_path):
     assert "names.txt: 2 names are unknown" in message
     assert "line 2: entity 'steroyd'; nearest: 'steroid'" in message and "line 4: entity 'Nobody'" in message
     names.write_text("\n")
-    assert "holds no name" in predict("--queries", queries, "--candidates", names)[2]
+    assert "no name found" in predict("--queries", queries, "--candidates", names)[2]
 
 
 @pytest.mark.parametrize(
@@ -149,19 +149,19 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
     pd.testing.assert_frame_equal(read(out), expected, rtol=1e-4)
 
 
-@pytest.mark.fault("a file of queries has a wrong line", "file and line; nothing is computed")
+@pytest.mark.fault("a file of queries has a wrong line", "refused with file and line; nothing is computed")
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("q.tsv", b"", "q.tsv: holds no query"),
-        ("q.tsv", b"head\trelation\ttail\n", "q.tsv: holds no query"),
+        ("q.tsv", b"", "q.tsv: no query found"),
+        ("q.tsv", b"head\trelation\ttail\n", "q.tsv: no query found"),
         (
             "q.tsv",
             b"virus\tcauses\t?\nvirus causes ?\n",
             "q.tsv, line 2: expected 2 or 3 columns .* got 1; separate",
         ),
-        ("q.tsv", b"virus,causes,?\n", "line 1: .* got 1; name a comma-separated file .csv"),
-        ("q.csv", b"virus\tcauses\t?\n", "line 1: .* got 1; the separator of a .csv file is the comma"),
+        ("q.tsv", b"virus,causes,?\n", "line 1: .* got 1; if commas separate the columns"),
+        ("q.csv", b"virus\tcauses\t?\n", "line 1: .* got 1; in a .csv file, separate the columns by commas"),
         ("q.tsv", b"a\tb\tc\td\n", "line 1: expected 2 or 3 columns .* got 4"),
         ("q.tsv", b"head\trelation\nvirus\tcauses\t?\n", "line 2: expected 2 columns .* got 3"),
         ("q.tsv", b"\nvirus\tcauses\tvirus\n", "line 2: neither head nor tail is '\\?'; .* use --score"),
@@ -184,8 +184,8 @@ def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, mes
 
 
 @pytest.mark.fault(
-    "queries name what the graph does not know",
-    "all are counted, five shown with line and nearest names",
+    "queries have names that the graph does not know",
+    "refused with their number; five are shown with line and nearest names",
 )
 def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp_path, monkeypatch):
     path, out = tmp_path / "q.tsv", tmp_path / "out.csv"
@@ -229,20 +229,20 @@ def test_another_graph(inductive_run, tmp_path, capfd):
     assert "entity 'tom'" in capfd.readouterr().err
 
 
-@pytest.mark.fault("the file for the answers exists already", "refused; --overwrite is named")
+@pytest.mark.fault("the output file exists already", "refused; the message mentions --overwrite")
 def test_an_existing_file_stays(predict, queries, tmp_path):
     out = tmp_path / "a.csv"
     out.write_text("precious")
     status, _, error = predict("--queries", queries, "--out", out)
     assert status == 2
-    assert "exists already; give --overwrite" in error
+    assert "exists already; give another name, or --overwrite" in error
     assert out.read_text() == "precious"
     assert predict("--queries", queries, "--out", out, "--overwrite")[0] == 0
     assert len(read(out)) == 30
 
 
 @pytest.mark.fault(
-    "the answers would replace the queries", "refused, with --overwrite too, by any name of the file"
+    "the output file is the file of queries", "refused even with --overwrite, and under any name of the file"
 )
 def test_inputs_are_never_overwritten(predict, tmp_path):
     path, link = tmp_path / "q.csv", tmp_path / "link.csv"
@@ -259,7 +259,7 @@ def test_inputs_are_never_overwritten(predict, tmp_path):
     assert path.read_text() == QUERIES.replace("\t", ",") and facts.read_text() == "a,b,c\n"
 
 
-@pytest.mark.fault("prediction is interrupted", "no file and no rest of one")
+@pytest.mark.fault("prediction is interrupted", "no output file and no temporary file remain")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
     def tables():
@@ -274,7 +274,7 @@ def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
     assert os.listdir(tmp_path) == [out.name]
 
 
-@pytest.mark.fault("the disk is full while answers are written", "status 1; no half file")
+@pytest.mark.fault("the disk is full while answers are written", "status 1; no incomplete file remains")
 def test_a_full_disk_is_a_failed_run(predict, queries, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -348,7 +348,7 @@ def test_tables_are_written_as_they_come(tmp_path, kind):
         (["--ckpt_path", "RUN", "--queries", "Q", "--device", "tpu9"], "device 'tpu9' is not available"),
         (
             ["--ckpt_path", "RUN", "--queries", "Q", "--data.path", "nowhere"],
-            "nowhere: neither a path nor a data set",
+            "nowhere: there is no such path, and no data set",
         ),
     ],
 )
@@ -450,7 +450,7 @@ def test_scores_of_pairs(ask_links, links, name, content):
             "person3\npersn4\n",
             "pairs.tsv: one name is unknown.*\n  line 2: node 'persn4'; nearest: 'person4'",
         ),
-        ("nodes", "\n", "holds no name"),
+        ("nodes", "\n", "no name found"),
     ],
 )
 def test_bad_files_of_nodes_and_pairs(ask_links, tmp_path, option, content, message):
@@ -551,14 +551,15 @@ def test_help_and_mistakes_need_no_torch(tmp_path):
     assert "--queries FILE" in done.stdout
 
 
-@pytest.mark.fault("a device that holds no numbers", "refused before anything is computed")
+@pytest.mark.fault("the device `meta`, which stores no values", "refused before anything is computed")
 def test_a_device_without_numbers(predict, queries):
     status, _, error = predict("--queries", queries, "--device", "meta")
     assert status == 2 and "device 'meta' is not available here (it holds shapes" in error
 
 
 @pytest.mark.fault(
-    "the reader of the answers leaves, or their disk is full", "no word; or one line and status 1"
+    "the reader of a pipe leaves, or the disk is full, while answers are printed",
+    "no message; or one line and status 1",
 )
 def test_where_printed_answers_go(umls_run, tmp_path):
     queries = tmp_path / "many.tsv"

@@ -208,7 +208,7 @@ def test_a_row_whose_recipe_was_edited_is_not_complete(queue):
     assert "1 row complete, 1 of them before" in queue(line).err
     Path("mine.yaml").write_text("model: {init_args: {lr: 0.02}}\n")
     edited = queue(line)
-    assert edited.status == 1 and "holds seeds with another content of mine.yaml" in edited.err
+    assert edited.status == 1 and "holds seeds made before mine.yaml changed" in edited.err
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ def test_trials_of_changed_data_stay_alone(cli, search, tiny_nodes):
     assert masks
     np.savez("own.npz", **{**arrays, **masks})  # the same graph on another split
     refused = search("--trials=2", "--data.path=own.npz", "--trainer.max_epochs=1", status=2)
-    assert "holds trials of the data before they changed" in refused.err and len(trials()) == 1
+    assert "holds trials made before the data changed" in refused.err and len(trials()) == 1
 
 
 def test_the_command_that_tests_the_recipe_names_own_files(search, tiny_nodes):

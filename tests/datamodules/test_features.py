@@ -70,7 +70,7 @@ def test_saved_and_loaded(x, tmp_path):
 
 
 @pytest.mark.fault(
-    "the projection of a run's features is damaged or of another shape", "named with both shapes"
+    "the projection of a run's features is damaged or of another shape", "refused with both shapes"
 )
 def test_a_damaged_projection(x, tmp_path):
     transform = FeatureTransform.fit(x, normalize=True, reduce_channels=2)

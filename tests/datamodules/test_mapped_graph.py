@@ -142,7 +142,8 @@ def test_a_damaged_file_is_made_anew(edges: Path) -> None:
 
 
 @pytest.mark.fault(
-    "no room or no right to keep the graph of a data set of links", "stays in memory; a warning"
+    "no space or no permission to cache the graph of a data set of links",
+    "the graph stays in memory; a warning says so",
 )
 @pytest.mark.parametrize("fault", ["a file in the way", "a full disk"])
 def test_without_a_cache_the_graph_stays_in_memory(

@@ -46,7 +46,7 @@ def compare(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.fault("loader processes that are spawned, not forked", "the same batches")
+@pytest.mark.fault("loader processes that are spawned, not forked", "they load the same batches")
 def test_spawned_workers_make_the_same_batches(tmp_path):
     from helpers.process_jobs import write_data
 

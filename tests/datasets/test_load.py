@@ -158,7 +158,7 @@ def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
         load_knowledge_graph("umls", root=tmp_path / "root")
 
 
-@pytest.mark.fault("another data set in the folder of a known one", "refused with both counts")
+@pytest.mark.fault("another data set is in the folder of a known one", "refused with both counts")
 def test_counts_are_checked_where_no_hash_is_known(tmp_path):
     folder = tmp_path / "kg" / "YAGO3-10"
     folder.mkdir(parents=True)
@@ -180,7 +180,9 @@ def test_line_order_and_line_ends_are_accepted(copy_of_umls, tmp_path):
     )
 
 
-@pytest.mark.fault("one split of a data set is missing", "named; the others are not used alone")
+@pytest.mark.fault(
+    "one split of a data set is missing", "refused by name; the others are not used without it"
+)
 def test_a_partial_folder_does_not_fall_back_silently(copy_of_umls, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     (copy_of_umls / "test.txt").unlink()

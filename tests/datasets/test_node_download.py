@@ -100,8 +100,8 @@ def test_archive_put_by_hand_is_used_and_kept(mirror, arxiv, tmp_path):
 
 
 @pytest.mark.fault(
-    "an archive put there by hand is damaged inside",
-    "named; the damaged file never takes its name",
+    "an archive that the user put in place is damaged inside",
+    "refused; the damaged file is not unpacked under its name",
 )
 def test_damaged_archive_put_by_hand(mirror, arxiv, tmp_path):
     folder = tmp_path / "root" / "ogb" / "ogbn_arxiv"
@@ -146,7 +146,7 @@ def without_member(data, name):
 
 
 @pytest.mark.fault(
-    "a downloaded archive is cut short, a web page, changed or lacks a file",
+    "a downloaded archive is truncated, a web page, changed, or lacks a file",
     "refused; nothing is unpacked or kept",
 )
 @pytest.mark.parametrize(
@@ -174,7 +174,9 @@ def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
     assert stay(root) == []
 
 
-@pytest.mark.fault("an archive holds files for `../` or `/`", "only the files of the table are unpacked")
+@pytest.mark.fault(
+    "an archive holds paths such as `../x` or `/x`", "only the known files of the data set are unpacked"
+)
 def test_members_that_lead_out_of_the_folder_are_left_alone(mirror, arxiv, tmp_path):
     outside = tmp_path / "harmed"
     buffer = io.BytesIO(node_formats.ogb_zip("arxiv"))

@@ -313,8 +313,8 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
         ("export", str(umls_run.path), "--out", "full/notes.txt/a"): "cannot be written: Not a directory",
         ("export", str(umls_run.path), "--out", "link"): "link exists already",
         ("export", str(exported), "--out", "a"): "is exported already",
-        ("fit", "--ckpt_path", str(exported)): "holds weights without data\nAdd --data NAME",
-        ("test", "--ckpt_path", str(exported)): "holds weights without data\nAdd --data NAME",
+        ("fit", "--ckpt_path", str(exported)): "holds only weights, no data\nAdd --data NAME",
+        ("test", "--ckpt_path", str(exported)): "holds only weights, no data\nAdd --data NAME",
     }
     for words, message in wrong.items():
         assert main(list(words)) == 2, words

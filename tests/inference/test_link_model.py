@@ -148,7 +148,7 @@ def test_forms_of_pairs(model, form):
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([(1, 2), (3, NODES)], "pairs: one name is unknown.*\n  row 2: node '48': .* the numbers 0..47"),
+        ([(1, 2), (3, NODES)], "pairs: one name is unknown.*\n  row 2: node '48': .* the numbers 0 to 47"),
         ([(1, 2), (-1, 5)], "row 2: node '-1'"),
         ([(4, 5), (3, 3), (2, 2)], r"pairs, row 2: '3' is paired with itself \(2 such rows\)"),
         ([(1, 2, 3)], r"row 1: expected two nodes, got \(1, 2, 3\)"),
@@ -253,10 +253,10 @@ def test_some_nodes_in_any_order(model):
         ({"node": 3, "nodes": [4]}, "one node or several"),
         ({"node": 3, "k": 0}, "k must be at least 1"),
         ({"node": 3, "k": 2.5}, "k must be a whole number of at least 1, got 2.5"),
-        ({"node": 2.5}, "nodes are a name, a number, or several of them, got 2.5"),
+        ({"node": 2.5}, "nodes must be a name, a number, or several of them, got 2.5"),
         ({"node": 3, "known": "hide"}, "known must be one of mark, drop, keep, got 'hide'"),
         ({"node": 3, "batch_size": 0}, "batch_size must be at least 1"),
-        ({"node": NODES}, "unknown node 48: the nodes are the numbers 0..47"),
+        ({"node": NODES}, "unknown node 48: nodes have the numbers 0 to 47"),
         ({"nodes": [1, 1.5]}, "unknown node 1.5"),
     ],
 )
@@ -526,10 +526,10 @@ def test_other_features_are_refused(model, tmp_path):
         model.predict(3, data=dataclasses.replace(make_link_graph(), x=torch.rand(NODES, 3), fingerprint=""))
     with pytest.raises(UsageError, match="have no features, but the model was trained with 4"):
         model.predict(3, data=make_link_graph(features=False))
-    with pytest.raises(UsageError, match="neither a path nor a data set"):
+    with pytest.raises(UsageError, match="there is no such path, and no data set"):
         model.predict(3, data=str(tmp_path / "nothing.csv"))
     (tmp_path / "loops.txt").write_text("a a\n")
-    with pytest.raises(UsageError, match="loops.txt: holds no link between two nodes"):
+    with pytest.raises(UsageError, match="loops.txt: no link between two different nodes"):
         model.predict(3, data=tmp_path / "loops.txt")
 
 
@@ -588,7 +588,7 @@ def test_graphs_of_other_kinds_are_refused(link_runs, load):
         (nodes, "of nodes with features"),
         (from_triples([("a", "r", "b"), ("b", "r", "a")]), "knowledge"),
     ):
-        with pytest.raises(UsageError, match=f"predicts links, and data= is a .*{what}"):
+        with pytest.raises(UsageError, match=f"predicts links, but data= is a .*{what}"):
             load("pencil", data=data)
 
 

@@ -70,7 +70,7 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
         found = graphzoo.load(path, data=data).predict(head="virus", relation="causes")
         assert found["tail"].equals(expected["tail"])
     for data, message in (
-        ("ulms", "neither a path nor a data set.*umls"),
+        ("ulms", "there is no such path, and no data set.*umls"),
         (["a.txt", "b.txt"], "a.txt: no such file"),
         ([tmp_path, tmp_path], "one folder, or one to three files"),
         (["a", "b", "c", "d"], "got 4 paths"),
@@ -81,8 +81,8 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
 
 
 @pytest.mark.fault(
-    "prediction from a folder without a checkpoint, or from an address",
-    "what is there instead; local files only",
+    "prediction from a folder without a checkpoint, or from a URL",
+    "refused with what is there; only local files are read",
 )
 def test_where_there_is_no_checkpoint(tmp_path, umls_run):
     with pytest.raises(UsageError, match="nothing: no such run directory or checkpoint file"):
@@ -124,7 +124,7 @@ class Hostile:
         return os.mkdir, (self.path,)
 
 
-@pytest.mark.fault("a checkpoint to predict with holds code, even with --trust", "refused; nothing is run")
+@pytest.mark.fault("a checkpoint for prediction holds code", "refused even with --trust; no code runs")
 @pytest.mark.parametrize("trust", [False, True])
 @pytest.mark.parametrize("place", ["state_dict", "hyper_parameters", "graphzoo"])
 def test_hostile_objects_are_never_unpickled(copied_run, tmp_path, place, trust):
@@ -138,8 +138,8 @@ def test_hostile_objects_are_never_unpickled(copied_run, tmp_path, place, trust)
 
 
 @pytest.mark.fault(
-    "a checkpoint to predict with names a stranger's encoder",
-    "its module is not imported without trust",
+    "a checkpoint for prediction names an encoder of unknown origin",
+    "its module is not imported without --trust",
 )
 def test_classes_of_a_checkpoint_are_not_imported_on_its_word(copied_run, tmp_path, monkeypatch):
     (tmp_path / "stranger.py").write_text(
@@ -181,10 +181,7 @@ def test_a_plug_in_may_be_registered_under_a_shorter_path(copied_run, tmp_path, 
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
-@pytest.mark.fault(
-    "a checkpoint names os.system or another class as its encoder",
-    "refused; nothing is called",
-)
+@pytest.mark.fault("a checkpoint names os.system or a class that is no encoder", "refused; it is not called")
 @pytest.mark.parametrize(
     ("class_path", "message"),
     [
@@ -231,7 +228,9 @@ def test_what_a_task_of_ones_own_describes(copied_run, task, message):
         graphzoo.load(copied_run)
 
 
-@pytest.mark.fault("the settings in a checkpoint do not fit its weights", "the setting with both values")
+@pytest.mark.fault(
+    "the settings in a checkpoint do not fit its weights", "refused with the setting and both values"
+)
 @pytest.mark.parametrize(
     ("setting", "wrong", "right"),
     [
@@ -250,7 +249,7 @@ def test_the_setting_that_does_not_fit_is_named(copied_run, setting, wrong, righ
         graphzoo.load(copied_run)
 
 
-@pytest.mark.fault("a checkpoint was trained with another number of relations", "both numbers")
+@pytest.mark.fault("a checkpoint was trained with another number of relations", "refused with both numbers")
 def test_the_number_of_relations_that_does_not_fit_is_named(copied_run):
     rewrite(copied_run, lambda c: c["graphzoo"]["spec"].update(num_relations=45))
     with pytest.raises(UsageError, match="num_relations=45, but the weights are those of 46"):
@@ -274,7 +273,9 @@ def test_misfits_of_the_decoder(copied_run):
         graphzoo.load(copied_run)
 
 
-@pytest.mark.fault("a checkpoint of another version has unknown settings", "the setting and that version")
+@pytest.mark.fault(
+    "a checkpoint of another version has unknown settings", "refused with the setting and that version"
+)
 def test_settings_of_another_version(copied_run):
     rewrite(copied_run, lambda c: c["graphzoo"]["encoder"]["init_args"].update(rotary=True))
     with pytest.raises(UsageError, match=r"refuses the settings that graphzoo .* stored: .*rotary"):
@@ -283,7 +284,7 @@ def test_settings_of_another_version(copied_run):
 
 @pytest.mark.fault(
     "a checkpoint was not written by graphzoo, or its description is incomplete",
-    "what is missing",
+    "refused with what is missing",
 )
 @pytest.mark.parametrize(
     ("change", "message"),

@@ -249,7 +249,7 @@ def test_inductive_run_answers_on_its_second_graph(inductive_run):
     # Trained with binary cross entropy: each answer has a probability of its own.
     np.testing.assert_allclose(answers["probability"], 1 / (1 + np.exp(-answers["score"])), rtol=1e-5)
     with pytest.raises(
-        ValueError, match="unknown entity 'person1'; none of 7 is like it .they are 'planet0'"
+        ValueError, match="unknown entity 'person1'; none of the 7 names is similar .examples: 'planet0'"
     ):
         model.predict(head="person1", relation="likes")
     people = graphzoo.load(inductive_run.path, data=inductive_run.people)
@@ -297,7 +297,7 @@ def test_labels_name_entities_when_they_are_unique(inductive_run):
     assert none["relation_label"].dtype == answers["relation_label"].dtype
     unlabelled = model.predict(head="Q1", relation="knows", graph=from_triples(triples))
     assert not {"label", "relation_label"} & set(unlabelled)
-    with pytest.raises(ValueError, match=r"'moon': the label of 2 names \('Q2', 'Q3'\); give the name"):
+    with pytest.raises(ValueError, match=r"'moon': 2 names have this label \('Q2', 'Q3'\); give the name"):
         model.predict(head="moon", relation="likes")
 
 

@@ -27,7 +27,8 @@ def test_neighbours_among_many_names():
 
 def test_nothing_like_it():
     with pytest.raises(
-        UsageError, match=r"unknown relation 'qqq'; none of 2 is like it \(they are 'likes', 'knows'"
+        UsageError,
+        match=r"unknown relation 'qqq'; none of the 2 names is similar \(examples: 'likes', 'knows'",
     ):
         Vocabulary("relation", ["likes", "knows"]).find("qqq")
 
@@ -103,7 +104,7 @@ def test_numbers_of_nodes_are_written_as_numbers_are():
     names = NodeNames((), 9)
     assert names.find([7, "3", np.int64(2)]).tolist() == [7, 3, 2]
     for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", ""):
-        with pytest.raises(UsageError, match=r"the nodes are the numbers 0\.\.8"):
+        with pytest.raises(UsageError, match=r"nodes have the numbers 0 to 8"):
             names.find(text)
 
 

@@ -124,10 +124,10 @@ def test_nodes_in_any_container(model, kind):
     mask = torch.arange(model.graph.num_nodes) % 7 == 3
     for given in (mask, mask.numpy(), pd.Series(mask.numpy())):  # as PyG has them
         assert model.predict(given).equals(model.predict(mask.nonzero().squeeze(1)))
-    with pytest.raises(UsageError, match=rf"a mask of nodes is \[{len(mask)}\], got \[3\]"):
+    with pytest.raises(UsageError, match=rf"a mask of nodes must be \[{len(mask)}\], got \[3\]"):
         model.predict(mask[:3])
     for wrong in (2.5, object()):
-        with pytest.raises(UsageError, match="nodes are a name, a number, or several of them, got"):
+        with pytest.raises(UsageError, match="nodes must be a name, a number, or several of them, got"):
             model.predict(wrong)
 
 
@@ -174,7 +174,7 @@ def test_tables_come_in_pieces(model, monkeypatch):
 
 @pytest.mark.parametrize("node", [60, -1, "x", 1.5])
 def test_unknown_numbers(model, node):
-    with pytest.raises(UsageError, match=f"unknown node {node!r}: the nodes are the numbers 0..59"):
+    with pytest.raises(UsageError, match=f"unknown node {node!r}: nodes have the numbers 0 to 59"):
         model.predict([3, node])
 
 
@@ -252,7 +252,7 @@ def test_other_features_are_refused(model, tmp_path):
     path = write_npz(tmp_path / "narrow.npz", x=small_parts()["x"][:, :7])
     with pytest.raises(UsageError, match="has 7 features per node, the model was trained with 12"):
         model.predict(data=path)
-    with pytest.raises(UsageError, match="neither a path nor a data set"):
+    with pytest.raises(UsageError, match="there is no such path, and no data set"):
         model.predict(data=str(tmp_path / "nothing.npz"))
 
 
@@ -388,7 +388,9 @@ def test_damaged_descriptions(trained, tmp_path, change, message):
         graphzoo.load(run)
 
 
-@pytest.mark.fault("meta.json of a run is damaged, or leads elsewhere", "named; nothing else is read")
+@pytest.mark.fault(
+    "meta.json of a run is damaged, or names files elsewhere", "refused; no other file is read"
+)
 def test_a_damaged_description_of_the_graph(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "graph" / "meta.json"
@@ -403,7 +405,7 @@ def test_a_damaged_description_of_the_graph(trained, tmp_path):
             graphzoo.load(run)
 
 
-@pytest.mark.fault("the stored graph of a run is cut short", "named; nothing is predicted")
+@pytest.mark.fault("the stored graph of a run is truncated", "refused; nothing is predicted")
 def test_a_damaged_graph_of_a_run(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "graph" / "node_graph.npz"

@@ -55,7 +55,7 @@ METRICS = {
 }
 
 
-@pytest.mark.fault("a score that is NaN, in any metric", "refused with its place; it never ranks first")
+@pytest.mark.fault("a score is NaN, in any metric", "refused with its position; it never ranks first")
 @pytest.mark.parametrize("name", METRICS)
 def test_nan_is_refused(name):
     METRICS[name](torch.tensor([[0.5, 0.1], [0.2, 0.3]]))

@@ -31,8 +31,8 @@ def write_bad(run, content):
 
 
 @pytest.mark.fault(
-    "one run of many has a results.json that is cut, nested, huge or no JSON",
-    "the others are shown; it is named on standard error, status 1",
+    "one of many runs has a results.json that is truncated, deeply nested, huge or no JSON",
+    "the other runs are shown; a message names the file; status 1",
 )
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("command", ["results", "plot"])
@@ -83,7 +83,7 @@ def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.fault(
-    "seeds, splits or notes of a row.json are of another kind", "the row is left out and named"
+    "seeds, splits or notes in a row.json have the wrong type", "the row is left out and named"
 )
 @pytest.mark.parametrize("form", ["table", "csv", "markdown"])
 @pytest.mark.parametrize(

@@ -47,7 +47,10 @@ def holder():
 
 @pytest.mark.fault(
     "two processes resume one run at once",
-    "the second is refused, with process, host and time of the first, and how to resume if that is dead",
+    (
+        "the second is refused; the message has process, host and start of the first, and how to "
+        "resume if it is dead"
+    ),
 )
 def test_the_second_writer_of_a_run_is_told_who_is_the_first(trained, cli, holder):
     shutil.copytree(trained, "run")
@@ -312,7 +315,7 @@ def full_disk(tmp_path):
 
 
 @pytest.mark.fault(
-    "the file system of the run directory is full before the run starts", "named; nothing is left"
+    "the file system of the run directory is full before the run starts", "refused; no file remains"
 )
 def test_no_room_for_a_run(full_disk, fit):
     result = fit("--run_dir", str(full_disk / "run"), status=1)
@@ -349,7 +352,7 @@ def test_a_folder_that_cannot_be_written_names_the_way_on(tmp_path, monkeypatch,
 
 
 @pytest.mark.slow
-@pytest.mark.fault("HOME cannot be written", "the run is the same; only caches are lost")
+@pytest.mark.fault("HOME cannot be written", "the run is the same, without caches")
 def test_a_home_that_cannot_be_written(tiny_kg, tmp_path):
     """/proc takes no file, not even root's."""
     command = (

@@ -47,9 +47,7 @@ def test_sizes_are_bounded(tmp_path):
             read(path)
 
 
-@pytest.mark.fault(
-    "a data file is larger than the memory that is free", "refused before it is read, with both sizes"
-)
+@pytest.mark.fault("a data file is larger than the free memory", "refused before it is read, with both sizes")
 def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "train.txt"
     path.write_bytes(b"a\tb\tc\n" * 1000)
@@ -78,9 +76,7 @@ def test_a_copy_follows_no_link(tmp_path):
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.fault(
-    "a file of holes in the graph of a run to export", "refused; twenty gigabytes are not copied"
-)
+@pytest.mark.fault("a sparse file of 20 GB in the graph of a run to export", "refused; it is not copied")
 def test_holes_are_not_copied(tmp_path):
     (tmp_path / "x").touch()
     os.truncate(tmp_path / "x", 1 << 30)

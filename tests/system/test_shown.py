@@ -36,8 +36,8 @@ def test_what_is_spelt_out():
 
 
 @pytest.mark.fault(
-    "a name controls the terminal: clears it, names the window, reverses the writing direction",
-    "spelled out in answers and tables, on standard output and in messages",
+    ("a name has control characters: to clear the terminal, rename the window, or reverse the text"),
+    "they are shown as escapes in answers, tables and messages",
 )
 @pytest.mark.parametrize("form", ["table", "markdown", "csv"])
 def test_tables_of_results(tmp_path, capsys, form):
@@ -58,8 +58,8 @@ def test_tables_of_runs(capsys):
 
 
 @pytest.mark.fault(
-    "the name of a folder controls the terminal",
-    "spelled out where the command says what it reads and writes",
+    "the name of a folder has control characters",
+    "they are shown as escapes where the command prints the folder",
 )
 def test_names_of_folders(capsys, monkeypatch, tmp_path):
     say(f"{NASTY}\n")
@@ -71,7 +71,7 @@ def test_names_of_folders(capsys, monkeypatch, tmp_path):
     assert r"a\x1b[2J" in (shown := capsys.readouterr().out) and not RAW.search(shown)
 
 
-@pytest.mark.fault("a terminal of one column", "tables are as wide as forty; nothing stops")
+@pytest.mark.fault("a terminal of one column", "tables are 40 columns wide; no command fails")
 @pytest.mark.parametrize("width", ["1", "2", "7"])
 def test_a_narrow_terminal(capsys, monkeypatch, width):
     from rich import get_console

@@ -37,7 +37,9 @@ def lines(result):
     return result.stderr.decode().splitlines()
 
 
-@pytest.mark.fault("standard output is a full disk", "status 1 and one line, no second one when Python ends")
+@pytest.mark.fault(
+    "standard output goes to a full disk", "status 1 and one line; Python adds no second message"
+)
 def test_a_full_disk_behind_standard_output(shell):
     result = shell("graphzoo list models > /dev/full")
     assert result.returncode == 1
@@ -45,8 +47,8 @@ def test_a_full_disk_behind_standard_output(shell):
 
 
 @pytest.mark.fault(
-    "standard output of a training is a full disk",
-    "status 1; standard output is named, not a file of the run; how to resume",
+    "standard output of a training goes to a full disk",
+    ("status 1; the message names standard output, not a file of the run, and says how to resume"),
 )
 @pytest.mark.parametrize("more", ["", "--dry-run", "--print_config"])
 def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
@@ -59,7 +61,7 @@ def test_a_full_disk_behind_a_training(shell, tmp_path, monkeypatch, more):
     assert len(said) == 2 and ("graphzoo fit --config run/config.yaml" in said[1]) == (not more), said
 
 
-@pytest.mark.fault("standard output is closed", "status 1: nobody could read the answer")
+@pytest.mark.fault("standard output is closed", "status 1, because the answer is lost")
 def test_a_closed_standard_output(shell):
     result = shell("graphzoo list models >&-")
     assert result.returncode == 1
@@ -67,19 +69,19 @@ def test_a_closed_standard_output(shell):
     assert shell("graphzoo list nonsense 2>&-").returncode == 2
 
 
-@pytest.mark.fault("standard error cannot be written to", "only the status shows that the command failed")
+@pytest.mark.fault("standard error cannot be written to", "only the status shows the failure")
 def test_nobody_reads_the_error(shell):
     for line, status in (("graphzoo list nonsense", 2), ("graphzoo list models >&-", 1)):
         assert shell(f"{line} 2> /dev/full").returncode == status
 
 
-@pytest.mark.fault("the reader of a pipe leaves early", "no word, status 0")
+@pytest.mark.fault("the reader of a pipe leaves early", "no message, status 0")
 def test_a_reader_who_leaves(shell):
     result = shell("set -o pipefail; graphzoo list | head -1")
     assert result.returncode == 0 and not lines(result)
 
 
-@pytest.mark.fault("a locale of ASCII alone", "other letters are written as numbers; nothing stops")
+@pytest.mark.fault("an ASCII locale", "other characters are shown as escapes; no command fails")
 def test_an_ascii_locale(shell, tmp_path):
     metrics = {"test/acc": {"mean": 0.5, "std": 0.1, "values": [0.5]}}
     row = {"model": "m\u00fcller", "data": "d", "metrics": metrics}
@@ -91,7 +93,7 @@ def test_an_ascii_locale(shell, tmp_path):
         assert rb"m\xfcller" in result.stdout, result.stdout
 
 
-@pytest.mark.fault("the current folder was deleted", "an error says so; status 2")
+@pytest.mark.fault("the current folder was deleted", "a message says so; status 2")
 @pytest.mark.parametrize(
     "command", ["results", "fit --model=knowformer --data=umls", "predict --ckpt_path=x"]
 )
@@ -105,7 +107,7 @@ LONG = "x" * 300
 
 
 @pytest.mark.fault(
-    "a path of more letters than the system takes", "status 2, its beginning and end, and the reason"
+    "a path that is too long for the system", "status 2, with the reason and both ends of the path"
 )
 @pytest.mark.parametrize(
     "words",
@@ -134,7 +136,7 @@ def test_paths_without_end(cli, words):
     assert "x" * 50 in result.err and len(result.err.splitlines()) <= 6
 
 
-@pytest.mark.fault("an error that nobody foresaw", "one line with its kind; --debug shows the traceback")
+@pytest.mark.fault("an unexpected error", "one line with its type; --debug shows the traceback")
 @pytest.mark.parametrize("command", ["results", "plot run", "list", "doctor", "export x", "completion bash"])
 def test_the_last_place_an_error_comes_to(cli, monkeypatch, command):
     name, *rest = command.split()

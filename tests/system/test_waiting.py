@@ -36,8 +36,8 @@ def holder(tmp_path):
 
 
 @pytest.mark.fault(
-    "the process that others wait for is stopped",
-    "after five seconds they name it, say that it is stopped, and name the lock",
+    "the process that other processes wait for is suspended",
+    "after five seconds they name the process and the lock, and say that it is suspended",
 )
 def test_waiting_for_a_stopped_process_is_told(holder, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(waiting, "NOTICE", 0.05)

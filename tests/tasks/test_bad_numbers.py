@@ -46,11 +46,11 @@ class Break(Callback):
 
 KG, NODES, LINKS = "kg-completion, KnowFormer", "node-classification, GALiT, parts", "link-prediction, GALiT"
 WHAT = {
-    "loss": "the run stops with step, weights that are not finite and the last good checkpoints",
-    "gradient": "the run stops before the step with the names of the weights, and the last good checkpoints",
-    "large gradient": "the run stops with the names of the weights whose gradient's norm overflows",
-    "weights": "no checkpoint is written over a good one; the run stops with the names of the weights",
-    "scores": "no metric is made of them; the run stops with split, step and the names of the weights",
+    "loss": "the run stops; the message has step, weights and the last good checkpoints",
+    "gradient": "the run stops before the step; the message has weights and the last good checkpoints",
+    "large gradient": "the run stops with the names of the weights whose gradient norm overflows",
+    "weights": "no good checkpoint is overwritten; the run stops with the names of the weights",
+    "scores": "no metric is computed; the run stops with split, step and the names of the weights",
 }
 SAID = {
     "loss": r"the loss is nan; the weights of \w+[\w.]* are not finite \(epoch \d, step 5\)",
@@ -156,7 +156,8 @@ class Told(LightningModule):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
-    "an epoch whose validation metric is NaN or infinite", "it is never the best, not even the first"
+    "an epoch whose validation metric is NaN or infinite",
+    "it never counts as the best epoch, not even as the first",
 )
 @pytest.mark.parametrize(("mode", "best"), [("max", 0.75), ("min", 0.25)])
 def test_a_diverged_epoch_is_never_the_best(tmp_path, mode, best):

@@ -90,8 +90,8 @@ def fit(make, folder, where="", most=0, since=2, precision="32-true", **settings
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
-    "any step of a training runs out of memory",
-    "it continues in halves, from then on, with the gradients of whole steps; a line says so",
+    "a training step runs out of memory",
+    "training continues with halved batches and the same gradients; a line says so",
 )
 @pytest.mark.parametrize("parts", [None, 12], ids=["whole", "parts"])
 @pytest.mark.parametrize("where", ERRORS)

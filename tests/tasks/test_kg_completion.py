@@ -337,7 +337,10 @@ def test_misuse_is_explained(tmp_path, family):
 
 @pytest.mark.fault(
     "a batch whose states cannot fit into memory",
-    "refused before anything is allocated, with what is needed, what there is, and the option to lower",
+    (
+        "refused before anything is allocated; the message has the needed and the free memory and "
+        "the option to lower"
+    ),
 )
 def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeypatch):
     # 72 entities, 16 queries at once, width 16, two tensors of four bytes

@@ -58,8 +58,7 @@ def links(encoder):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
-    "scoring links runs out of memory",
-    "the batch is halved, from then on, and scoring continues; the scores are the same",
+    "scoring links runs out of memory", "scoring continues with halved batches and the same scores"
 )
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_links_are_judged_in_halves(encoder, caplog):
@@ -91,7 +90,7 @@ def test_scores_do_not_depend_on_the_halves(encoder):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
-    "one pair, or one source, alone is too much for memory", "an error of two lines with the remedy"
+    "a single pair or a single source does not fit into memory", "an error of two lines with the remedy"
 )
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_one_alone_is_too_much(encoder):
@@ -104,9 +103,7 @@ def test_one_alone_is_too_much(encoder):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.fault(
-    "predicting links runs out of memory", "the pairs are halved, and the answers are the same"
-)
+@pytest.mark.fault("predicting links runs out of memory", "the batch is halved; the answers are the same")
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_links_are_predicted_in_halves(encoder, caplog):
     task, data, trainer = links(encoder)
@@ -123,8 +120,8 @@ def test_links_are_predicted_in_halves(encoder, caplog):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.fault(
-    "a whole graph is too much for memory, in evaluation or prediction",
-    "it cannot be halved: an error of two lines with the remedy",
+    "a whole graph does not fit into memory, in evaluation or prediction",
+    "an error of two lines with the remedy, because it cannot be halved",
 )
 @pytest.mark.parametrize("kind", ["nodes", "links"])
 def test_a_whole_graph_cannot_be_halved(kind, tmp_path):

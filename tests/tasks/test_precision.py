@@ -50,7 +50,7 @@ def in_precision(case, precision):
 
 
 @pytest.mark.fault(
-    "a run in bf16-mixed or 16-mixed, whose scores would be rounded until most of them tie",
+    "bf16-mixed or 16-mixed, in which rounded scores would tie",
     "scores are decoded in float32, in training and in evaluation",
 )
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -200,10 +200,7 @@ def test_every_decoder_in_every_precision(name, weights, narrow):
     assert logits.flatten().unique().numel() > 4000, "few of them tie"
 
 
-@pytest.mark.fault(
-    "a run on CUDA in TF32, whose states would be rounded to eleven bits until some tie",
-    "scores are decoded without it, and it is switched on again behind them",
-)
+@pytest.mark.fault("TF32 on CUDA, in which rounded states would tie", "scores are decoded without TF32")
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_scores_on_cuda_are_decoded_without_tf32(monkeypatch, precision, device):

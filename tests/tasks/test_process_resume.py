@@ -39,7 +39,10 @@ def samples(runs):
 @pytest.mark.slow
 @pytest.mark.fault(
     "a run is resumed with another number of processes",
-    "the same samples in every step, losses equal to 1e-5; or refused, where an epoch is cut otherwise",
+    (
+        "the same samples in every step and losses equal to 1e-5; refused if the epoch would be "
+        "divided differently"
+    ),
 )
 @pytest.mark.parametrize("ways", ["1 to 2", "2 to 1"])
 @pytest.mark.parametrize("name", process_resume.CASES)
@@ -63,7 +66,7 @@ def test_a_run_goes_on_with_other_processes(found, name, ways):
 @pytest.mark.slow
 @pytest.mark.fault(
     "NaN in one of several processes, in its loss or in its scores",
-    "all of them stop with the same message, none waits for another",
+    "all processes stop with the same message, and none waits for another",
 )
 @pytest.mark.parametrize("kind", process_resume.BROKEN)
 def test_a_bad_number_in_one_process_stops_all(found, kind):

@@ -36,7 +36,8 @@ for _ in range(1000):
 
 @pytest.mark.slow
 @pytest.mark.fault(
-    "a process ends while gloo's threads hold tensors", "it waits for them; without that it aborts (134)"
+    "a process ends while gloo's threads hold tensors",
+    "it waits for the threads; otherwise it would abort (status 134)",
 )
 def test_processes_end_in_peace(tmp_path):
     process_jobs.write_data(tmp_path)
@@ -48,7 +49,7 @@ def test_processes_end_in_peace(tmp_path):
 @pytest.mark.slow
 @pytest.mark.fault(
     "fewer samples than processes, uneven shards, an empty part of a batch",
-    "every process makes the same number of steps; scores equal those of a single process bit for bit",
+    ("every process makes the same number of steps; scores are bit for bit those of a single process"),
 )
 def test_processes_find_what_one_finds(tmp_path):
     process_jobs.write_data(tmp_path)

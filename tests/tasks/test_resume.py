@@ -49,8 +49,8 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.fault(
-    "a run is killed at any place of the table of resumed runs",
-    "resumed, it has the samples, weights, optimiser and metrics of an uninterrupted run",
+    "a run is killed at any of the points in the table of resumed runs",
+    ("after resuming, samples, weights, optimiser and metrics are those of an uninterrupted run"),
 )
 @pytest.mark.parametrize(
     ("name", "stop"), [(name, stop) for name in CASES for stop in STOPS if exists(name, stop)]
@@ -102,8 +102,8 @@ STOPPED_INSIDE = {
 
 
 @pytest.mark.fault(
-    "training ends inside an epoch: `max_steps`, `max_time`, `should_stop`",
-    "resumed, the rest of the epoch is trained, and all is as without the stop",
+    "training ends within an epoch: `max_steps`, `max_time`, `should_stop`",
+    ("after resuming, the rest of the epoch is trained, with the result of an uninterrupted run"),
 )
 @pytest.mark.parametrize("by", ["max_steps", "max_time", "should_stop"])
 @pytest.mark.parametrize("name", STOPPED_INSIDE)
@@ -174,7 +174,7 @@ def falling(interval):
 
 @pytest.mark.fault(
     "a run with `ReduceLROnPlateau` is stopped or killed, and resumed",
-    "the scheduler takes as many steps as without the stop",
+    "the scheduler makes the same steps as in an uninterrupted run",
 )
 @pytest.mark.parametrize(
     ("interval", "stop", "every"),
@@ -200,8 +200,8 @@ def test_the_page_says_what_is_tried():
 
 
 @pytest.mark.fault(
-    "`trainer.fit(ckpt_path=...)` in Python with an optimiser's state of another shape",
-    "refused before it is taken, as the command does",
+    "`trainer.fit(ckpt_path=...)` in Python, and the optimiser's state has another shape",
+    "refused before it is loaded, as by the command",
 )
 @pytest.mark.parametrize("name", CASES)
 def test_python_users_get_the_comparison_too(whole, name, tmp_path):

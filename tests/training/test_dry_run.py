@@ -328,7 +328,7 @@ def test_commands_of_many_runs_name_the_dry_run_of_one(cli, workplace, command, 
 @pytest.mark.parametrize("command", ["test", "validate"])
 def test_other_commands_have_no_steps_to_time(cli, command):
     result = cli(command, "--model=knowformer", "--data=umls", "--dry-run")
-    assert result.status == 2 and "--dry-run is for fit" in result.err
+    assert result.status == 2 and "--dry-run is an option of fit" in result.err
 
 
 def test_quiet_says_the_result_only(fit):

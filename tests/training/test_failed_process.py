@@ -66,8 +66,8 @@ class Launcher(_SubprocessScriptLauncher):
     ids=["a failure", "of another process", "a signal, after its checkpoint", "Ctrl-C"],
 )
 @pytest.mark.fault(
-    "one process of several on GPUs (NCCL) fails",
-    "it aborts the group at once instead of waiting ten minutes for the others; then they are ended",
+    "one of several processes on GPUs (NCCL) fails",
+    "it aborts the group at once, so that the others do not wait ten minutes",
 )
 def test_a_failure_aborts_the_group_first(group, error, expected):
     done = group("nccl")

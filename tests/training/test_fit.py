@@ -148,7 +148,7 @@ def test_a_run_of_data_in_memory_is_moved_with_its_copy(folder, cli):
     assert len(graphzoo.load("moved").predict()) == 60
     os.remove("moved/data.npz")
     refused = cli("test", "--ckpt_path", "moved")
-    assert refused.status == 2 and "data.npz, which is not here" in refused.err
+    assert refused.status == 2 and "data.npz, which does not exist here" in refused.err
 
 
 def test_labels_of_a_pyg_graph_are_learnt(folder):

@@ -25,7 +25,7 @@ def write_decoys(folder, names=LOOKED_FOR):
 
 
 @pytest.mark.fault(
-    "the current folder has modules that other packages look for", "not one is imported, class path or not"
+    "the current folder has modules that other packages try to import", "none of them is imported"
 )
 @pytest.mark.parametrize("own", [[], ["--trainer.callbacks+=of_the_user.Mine"]], ids=["no class", "a class"])
 def test_code_of_the_current_folder_stays_asleep(process, tiny_kg, workplace, own):

@@ -226,11 +226,11 @@ def test_help_of_a_class(cli):
     [
         (
             ["--model", "helpers.own.OwnEncoder"],
-            "is an encoder, not a task with one\nGive --model.encoder helpers",
+            "is an encoder, but a task is needed here\nGive --model.encoder helpers",
         ),
         (
             ["--model", "knowformer", "--model.encoder", "graphzoo.encoders.GALiT"],
-            "graphzoo.encoders.GALiT is no QueryEncoder, which the task needs\nModels with one: knowf",
+            "the task needs a QueryEncoder, and graphzoo.encoders.GALiT is none\nModels with such",
         ),
     ],
     ids=["as a model", "of another kind"],

@@ -18,7 +18,7 @@ def compare(saved, given):
 
 
 @pytest.mark.fault(
-    "an option that the checkpoint, or this version, does not know", "compared with the option's usual value"
+    "an option that the checkpoint or this version does not have", "compared with the option's default"
 )
 def test_options_that_one_side_does_not_name():
     assert compare({"lr": 0.1}, {"lr": 0.1, "reverse_weight": 0.0}) == {}
@@ -102,7 +102,7 @@ def test_another_optimiser_or_schedule_is_refused_whatever_is_said():
     told |= differences({}, configured(betas, longer), before)
     assert told["--optimizer.betas"][1] == [0.5, 0.9] and told["--lr_scheduler.T_max"] == (4, 8)
     for option in told:
-        with pytest.raises(UsageError, match="cannot change while a run is resumed"):
+        with pytest.raises(UsageError, match="A resumed run cannot change these"):
             check_resume({option: told[option]}, Path("run/last.ckpt"), override=True)
 
 

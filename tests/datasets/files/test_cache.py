@@ -56,7 +56,7 @@ def test_other_bytes_are_another_entry(folder, own_cache, write):
     assert len(stored(own_cache)) == 2
 
 
-@pytest.mark.fault("a cached graph is cut short, empty or changed", "rebuilt from the files, with a warning")
+@pytest.mark.fault("a cached graph is truncated, empty or changed", "rebuilt from the files, with a warning")
 @pytest.mark.parametrize("damage", ["truncate", "empty", "flip"])
 def test_damaged_entry_is_rebuilt_with_a_warning(folder, own_cache, damage):
     graph, _ = load(folder)
@@ -74,7 +74,7 @@ def test_damaged_entry_is_rebuilt_with_a_warning(folder, own_cache, damage):
     assert len(load(folder)[1]) == 1
 
 
-@pytest.mark.fault("the cache folder cannot be written", "a warning; the files are parsed each time")
+@pytest.mark.fault("the cache folder cannot be written", "a warning; files are parsed each time")
 def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -84,7 +84,7 @@ def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
     assert "no cache of parsed data" in caplog.text
 
 
-@pytest.mark.fault("several processes fill the cache at once", "one whole entry")
+@pytest.mark.fault("several processes write the same cache entry at once", "one complete entry")
 def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
@@ -103,7 +103,7 @@ def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
     assert not list((own_cache / "parsed").glob(".*.tmp"))
 
 
-@pytest.mark.fault("a data file of twenty gigabytes of holes", "refused before it is read, for the cache too")
+@pytest.mark.fault("a sparse data file of 20 GB", "refused before it is read, also for the cache")
 def test_holes_are_not_read_for_the_key(folder, monkeypatch):
     digest = store.hashlib.file_digest
 

@@ -136,8 +136,8 @@ def test_plain_download_places_whole_files(server, tmp_path, capsys):
 
 
 @pytest.mark.fault(
-    "a download breaks off or stalls, or the server answers 429 or 500 for a moment",
-    "tried again; no partial file stays",
+    "a download breaks off or stalls, or the server temporarily answers 429 or 500",
+    "tried again; no partial file remains",
 )
 @pytest.mark.parametrize("fault", ["truncate", "stall", "short", "flip", 500, 503, 429])
 def test_passing_faults_are_overcome(server, tmp_path, fault):
@@ -167,8 +167,7 @@ def test_a_server_without_ranges_starts_again(server, tmp_path):
 
 
 @pytest.mark.fault(
-    "the rest of an earlier download belongs to another file",
-    "dropped, and fetched from the start",
+    "a partial download belongs to another file", "removed; the download starts from the beginning"
 )
 def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
     """A part left by an interrupted process may be longer than the file, or of other content."""
@@ -203,7 +202,7 @@ def test_a_mirror_never_continues_the_part_of_another(server, tmp_path):
 
 @pytest.mark.fault(
     "every address sends a wrong, short or empty file",
-    "address, place and remedy are named; nothing takes the name of the file",
+    "the message has addresses, place and remedy; the wrong file is never kept",
 )
 @pytest.mark.parametrize(
     ("fault", "reason"),
@@ -230,15 +229,14 @@ def test_a_hopeless_address_ends_in_a_short_message(server, tmp_path, fault, rea
     assert not (tmp_path / "kg" / "UMLS" / "train.txt").exists()
 
 
-@pytest.mark.fault("there is no connection", "the address is named")
+@pytest.mark.fault("there is no connection", "the message has the address")
 def test_nobody_listens(tmp_path):
     with pytest.raises(DownloadError, match="no connection"):
         kg_files.provide(row("http://127.0.0.1:9"), "UMLS", root=tmp_path)
 
 
 @pytest.mark.fault(
-    "a file is missing and GRAPHZOO_OFFLINE is set",
-    "its place is named; the network is not used",
+    "a file is missing and GRAPHZOO_OFFLINE is set", "the message has its place; the network is not used"
 )
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_offline_never_connects(server, tmp_path, monkeypatch, how):

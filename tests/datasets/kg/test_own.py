@@ -53,7 +53,9 @@ def test_inductive_graph_with_an_unknown_relation(write, tmp_path):
     assert f"{path}, line 2: relation 'r7'" in str(caught.value)
 
 
-@pytest.mark.fault("a test triple has a relation that is never trained", "file, line and relation")
+@pytest.mark.fault(
+    "a test triple has a relation without training triples", "refused with file, line and relation"
+)
 def test_unknown_relation_at_test_time_names_file_and_line(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID)
     path = write("test.txt", [TEST[0], ("a", "t", "b")])
@@ -127,7 +129,7 @@ def test_too_few_triples_to_split(write, tmp_path):
         from_files(tmp_path)
 
 
-@pytest.mark.fault("a path leads nowhere, or to no triples", "what was expected there")
+@pytest.mark.fault("a path does not exist, or holds no triples", "refused with the files that were expected")
 def test_bad_paths(write, tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         from_files(tmp_path / "none")

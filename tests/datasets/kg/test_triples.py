@@ -95,15 +95,18 @@ DAMAGE = {
 
 
 FAULTS = {
-    "two columns": ("a line of triples has too few or too many columns", "file, line and content"),
-    "latin-1": ("a file of triples is not UTF-8", "file, line, byte and offset"),
-    "utf-16": ("a file of triples is UTF-16", "an error says so; save it as UTF-8"),
-    "lone return": ("lines end with a lone carriage return", "file and line"),
-    "csv quote": ("a quote in a CSV file is never closed", "file and line"),
-    "truncated gzip": ("a gzip file is cut short or changed", "named with its size"),
-    "page for gzip": ("a web page was saved in place of a gzip file", "an error says so"),
-    "bomb": ("a small gzip file unpacks to gigabytes", "refused while it unpacks, with both sizes"),
-    "empty": ("a file of triples is empty", "named, with what was expected"),
+    "two columns": (
+        "a line of triples has too few or too many columns",
+        "refused with file, line and content",
+    ),
+    "latin-1": ("a file of triples is not UTF-8", "refused with file, line, byte and offset"),
+    "utf-16": ("a file of triples is UTF-16", "refused; the message says to save it as UTF-8"),
+    "lone return": ("lines end with a carriage return only", "refused with file and line"),
+    "csv quote": ("a quote in a CSV file is never closed", "refused with file and line"),
+    "truncated gzip": ("a gzip file is truncated or changed", "refused with its size"),
+    "page for gzip": ("a web page was saved in place of a gzip file", "refused; the message says so"),
+    "bomb": ("a small gzip file unpacks to gigabytes", "refused while it is unpacked, with both sizes"),
+    "empty": ("a file of triples is empty", "refused with what was expected"),
 }
 CASES = [
     pytest.param(case, marks=pytest.mark.fault(*FAULTS[case])) if case in FAULTS else case for case in DAMAGE
@@ -194,7 +197,9 @@ def test_an_error_of_the_users_own_generator_is_theirs():
         triples_from_table(("a", "r", None + part) for part in "b")
 
 
-@pytest.mark.fault("a byte order mark inside a file of names", "refused with its line; no second entity")
+@pytest.mark.fault(
+    "a byte order mark inside a file of names", "refused with its line, so that it makes no second entity"
+)
 def test_a_mark_inside_a_file_is_refused(write):
     part = b"\xef\xbb\xbfa\tr\tb\n"  # as an editor saves it; two of them put together
     with pytest.raises(DataError, match="line 2: holds a byte order mark"):
@@ -203,7 +208,7 @@ def test_a_mark_inside_a_file_is_refused(write):
         read_triples(write("t.csv", b"a,r,b\xef\xbb\xbf\n"))
 
 
-@pytest.mark.fault("names that differ only in invisible characters", "a warning with both, spelled out")
+@pytest.mark.fault("names that differ only in invisible characters", "a warning shows both with escapes")
 def test_names_that_look_the_same_are_told(recwarn):
     from_triples(
         [("ab", "r", "c"), ("a\u200bb", "r", "c"), ("caf\u00e9", "r", "cafe\u0301 "), ("x", "r", "y")]

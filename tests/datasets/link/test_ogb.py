@@ -145,7 +145,7 @@ class Hostile:
         return (open, (str(self.trace), "w"))
 
 
-@pytest.mark.fault("a split file of OGB holds code", "refused; nothing is run")
+@pytest.mark.fault("a split file of OGB holds code", "refused; no code runs")
 @pytest.mark.parametrize("legacy", [True, False])
 @pytest.mark.parametrize("with_tensor", [True, False])
 def test_a_hostile_split_is_refused(tmp_path, small, legacy, with_tensor):

@@ -285,7 +285,7 @@ def test_features(write, recwarn):
     assert link_graph_from_files(write("shops/edges.tsv", RING).parent).x is None
 
 
-@pytest.mark.fault("a list of links has a wrong line", "file, line and value")
+@pytest.mark.fault("a list of links has a wrong line", "refused with file, line and value")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -316,7 +316,7 @@ def test_bad_files(write, content, message):
     assert len(str(caught.value).splitlines()) <= 6
 
 
-@pytest.mark.fault("given splits and negatives of links contradict each other", "file and line")
+@pytest.mark.fault("given splits and negatives of links contradict each other", "refused with file and line")
 @pytest.mark.parametrize(
     ("parts", "message"),
     [

@@ -238,7 +238,9 @@ class Hostile:
         return os.system, ("touch run",)
 
 
-@pytest.mark.fault("an own .pt file holds code", "refused; nothing is run; how to save plain tensors is said")
+@pytest.mark.fault(
+    "an own .pt file holds code", "refused; no code runs; the message says how to save plain tensors"
+)
 @pytest.mark.parametrize("place", ["entry", "whole", "attribute"])
 def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
@@ -250,7 +252,7 @@ def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place
     assert [entry.name for entry in tmp_path.iterdir() if entry.name != "cache"] == ["hostile.pt"]
 
 
-@pytest.mark.fault("an own .npz file holds Python objects", "refused; how to save strings is said")
+@pytest.mark.fault("an own .npz file holds Python objects", "refused; the message says how to save strings")
 def test_object_arrays_are_refused(tmp_path):
     path = tmp_path / "objects.npz"
     np.savez(path, **{**parts(), "y": np.array(["a", None] * 6, dtype=object)})
@@ -265,7 +267,7 @@ def test_other_content(tmp_path, content):
     )
 
 
-@pytest.mark.fault("an own .pt or .npz file is cut short", "named")
+@pytest.mark.fault("an own .pt or .npz file is truncated", "refused by name")
 @pytest.mark.parametrize("keep", [0, 10, 200, -5])
 def test_cut_off_files(path, keep):
     save(path, parts())

@@ -114,7 +114,7 @@ def nodes_of(*rows, header="id,label,f"):
     return "\n".join([header, *rows]) + "\n"
 
 
-@pytest.mark.fault("a table of nodes or edges has a wrong value", "file, line, column and value")
+@pytest.mark.fault("a table of nodes or edges has a wrong value", "refused with file, line, column and value")
 @pytest.mark.parametrize(
     ("nodes", "edges", "problem"),
     [
@@ -229,7 +229,7 @@ def test_files_in_the_wrong_place(tables, tmp_path):
 
 
 @pytest.mark.fault(
-    "a table of edges has more columns than source and target", "a warning names what is ignored"
+    "a table of edges has more columns than source and target", "a warning names the columns that are ignored"
 )
 def test_other_columns_of_edges_are_named(tables, recwarn):
     graph = node_graph_from_files(tables(NODES, "target,weight,Source,since\nbob,1,ann,2\nann,9,dee,3\n"))
@@ -242,7 +242,7 @@ def test_other_columns_of_edges_are_named(tables, recwarn):
 
 
 @pytest.mark.fault(
-    "a table of nodes has tens of thousands of columns", "no work that grows with their square"
+    "a table of nodes has tens of thousands of columns", "the time to read it does not grow with their square"
 )
 def test_wide_tables_are_no_square(tables, monkeypatch):
     compared = []

@@ -54,7 +54,7 @@ class Hostile:
         return self.call
 
 
-@pytest.mark.fault("the pickle of a data set asks for code", "refused by name; nothing is run")
+@pytest.mark.fault("the pickle of a data set calls a function", "refused with its name; no code runs")
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -77,7 +77,7 @@ def test_anything_else_is_refused(tmp_path, monkeypatch, hostile, protocol):
     assert [entry.name for entry in tmp_path.iterdir()] == ["data.pkl"]
 
 
-@pytest.mark.fault("a tensor in a pickle hides another pickle", "refused; nothing is run")
+@pytest.mark.fault("a tensor in a pickle hides another pickle", "refused; no code runs")
 def test_a_storage_is_loaded_as_weights_only(tmp_path):
     """A tensor's bytes are themselves a file that could ask for anything."""
     buffer = io.BytesIO()
@@ -92,7 +92,7 @@ def test_a_storage_is_loaded_as_weights_only(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.fault("the pickle of a data set is damaged", "named; fetch it again")
+@pytest.mark.fault("the pickle of a data set is damaged", "refused; the message says to download it again")
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage", b"\x80\x02cnumpy\nndarray\n(tR."])
 def test_damaged_pickles(tmp_path, content):
     path = tmp_path / "data.pkl"
