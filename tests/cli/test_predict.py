@@ -255,7 +255,7 @@ def test_inputs_are_never_overwritten(predict, tmp_path):
         status, _, error = predict(
             "--queries", path, "--data.path", facts.parent, "--out", out, "--overwrite"
         )
-        assert status == 2 and "is read by this command" in error
+        assert status == 2 and "is an input of this command" in error
     assert path.read_text() == QUERIES.replace("\t", ",") and facts.read_text() == "a,b,c\n"
 
 

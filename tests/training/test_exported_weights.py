@@ -243,7 +243,10 @@ def test_a_damaged_history_is_refused(exported, damage, capsys):
 def test_what_holds_no_such_model_is_refused(exported, capsys):
     pairs = ["fit", "--ckpt_path=shared", "--data=citeseer-heuristics", *CPU, "--run_dir=refused"]
     assert main(pairs) == 2
-    assert "no model for estimation of link heuristics is exported" in capsys.readouterr().err
+    assert (
+        "holds exported weights, which graphzoo cannot use for estimation of link heuristics"
+        in capsys.readouterr().err
+    )
     assert not Path("refused").exists()
 
 
