@@ -183,7 +183,7 @@ def test_facts_of_a_data_object_are_those_of_its_graph():
     bare = GraphSpec.from_data(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=4))
     assert bare == GraphSpec(num_nodes=4)
     data.y = torch.rand(60)
-    with pytest.raises(UsageError, match=r"whole numbers, got float32: give .long\(\)"):
+    with pytest.raises(UsageError, match=r"must be integers, got float32: convert them with .long\(\)"):
         GraphSpec.from_data(data)
     graph = RelationalGraph.from_data(data)
     same = RelationalGraph.from_triples(
