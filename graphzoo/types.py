@@ -195,7 +195,7 @@ class _MovableBatch:
 class TripleBatch(_MovableBatch):
     """Training queries (head, relation, ?) with their answers.
 
-    A query for the head of a fact is already turned round: it has the fact's tail as `head`, and the inverse
+    A query for the head of a fact is already reversed: it has the fact's tail as `head`, and the inverse
     relation.
 
     Args:
