@@ -1,4 +1,7 @@
-"""graphzoo: graph transformers that simply work. Importing it is free; names load on first use (PEP 562)."""
+"""graphzoo: graph transformers that simply work.
+
+Importing this package is fast: every name is imported at first use (PEP 562).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes a user can mend: what the command answers in a few lines instead of a traceback."""
+"""Errors that a user can correct, shown by the commands without a traceback, and checks of settings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, get_args
 
-_LONGEST = 1000
-_MOST_CHOICES = 20_000  # that are searched for the nearest
-_LONGEST_REASON = 200
+_LONGEST = 1000  # characters of a line
+_MOST_CHOICES = 20_000  # longer lists are not searched for similar names
+_LONGEST_REASON = 200  # characters
 _WRONG_PATH = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
     *(errno.ELOOP, errno.EEXIST, errno.EINVAL),
@@ -21,10 +21,10 @@ _WRONG_PATH = {
 
 
 class UsageError(ValueError):
-    """A wrong command line, file or setting. The text names the value and the remedy.
+    r"""A wrong command line, file or setting. The message names the value and the remedy.
 
-    Of a line that a value of the user makes endless, the middle is left out: the file is named at its begin,
-    the remedy at its end. Characters that would steer a terminal are written out.
+    The middle of a very long line is left out, since the file is named at its beginning and the remedy at its
+    end. Control characters, which could change the state of a terminal, are shown as escapes such as `\x1b`.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -32,13 +32,13 @@ class UsageError(ValueError):
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
             for line in text.split("\n")
         )
-        super().__init__("\n".join("".join(map(_shown, line)) for line in lines))
+        super().__init__("\n".join("".join(map(_escape_control, line)) for line in lines))
 
 
-def _shown(character: str) -> str:
-    # control characters and those that change the direction of writing; spaces of any kind stay
-    steers = unicodedata.category(character) in ("Cc", "Cf", "Cs") and character != "\t"
-    return character.encode("unicode_escape").decode("ascii") if steers else character
+def _escape_control(character: str) -> str:
+    # Format characters (Cf) include those that change the direction of writing.
+    is_control = unicodedata.category(character) in ("Cc", "Cf", "Cs") and character != "\t"
+    return character.encode("unicode_escape").decode("ascii") if is_control else character
 
 
 class DataError(UsageError):
@@ -50,17 +50,25 @@ class DownloadError(DataError):
 
 
 class GraphzooDataWarning(UserWarning):
-    """The data can be used, but something was counted that the user should know of."""
+    """The data can be used, but some of it is unusual or was left out."""
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuse a setting that is not one of the choices, a `Literal` or names, by a `UsageError`.
+    """Require that a setting is one of the choices.
+
+    Args:
+        name: Name of the setting, for the message.
+        value: Its value.
+        choices: A `Literal`, or an iterable of strings.
+
+    Raises:
+        UsageError: if it is none of them.
 
     >>> check_choice("norm", "l2", ("l2", "fro"))
     """
-    there_are = get_args(choices) or tuple(choices)
-    if value not in there_are:
-        raise UsageError(f"{name} must be one of {', '.join(there_are)}, got {value!r}")
+    allowed = get_args(choices) or tuple(choices)
+    if value not in allowed:
+        raise UsageError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
 
 
 def check_range(
@@ -71,7 +79,17 @@ def check_range(
     at_most: float | None = None,
     **values: float | None,
 ) -> None:
-    """Refuse a setting that is out of its range, by a `UsageError` that names it; None is not set.
+    """Require that settings are numbers within the given limits.
+
+    Args:
+        above: Limit below all values, itself excluded; None for no such limit, here and below.
+        at_least: Limit below all values, itself included.
+        below: Limit above all values, itself excluded; infinity requires finite values.
+        at_most: Limit above all values, itself included.
+        **values: Settings by name; None means not set and is not checked.
+
+    Raises:
+        UsageError: if one is not a real number, is NaN or lies outside.
 
     >>> check_range(above=0, at_most=1, gamma=0.5, alpha=None)
     """
@@ -81,7 +99,7 @@ def check_range(
     for name, value in values.items():
         if value is None:
             continue
-        if not isinstance(value, Real):  # a checkpoint may hold anything
+        if not isinstance(value, Real):  # values from a checkpoint can be of any type
             kind = type(value).__name__
             raise UsageError(f"{name} must be a number, {limits}, got {kind}: {str(value)[:_LONGEST_REASON]}")
         inside = (
@@ -90,14 +108,17 @@ def check_range(
             and (below is None or value < below)
             and (at_most is None or value <= at_most)
         )
-        if not inside:  # NaN is not either
+        if not inside:  # NaN is never inside
             raise UsageError(f"{name} must be {limits}, got {value}")
 
 
 def check_whole(
     *, at_least: int, at_most: int | None = None, below: int | None = None, **values: Any
 ) -> None:
-    """`check_range` for a count: refuse what is no whole number, too.
+    """`check_range` for counts: values must also be integers, and not bools.
+
+    Raises:
+        UsageError: if one is not an integer or lies outside.
 
     >>> check_whole(at_least=0, num_nodes=3, num_relations=None)
     """
@@ -112,11 +133,11 @@ class NonFiniteError(ArithmeticError, ValueError):
 
 
 class OutOfMemoryError(MemoryError):
-    """Memory ran out where nothing can be computed in smaller parts. The text ends with the remedy."""
+    """Memory ran out, and the computation cannot be split further. The message ends with the remedy."""
 
 
 def normalise(name: str) -> str:
-    """The form in which names are compared: `FB15k-237` and `fb15k237` are the same.
+    """Bring a name into the form in which names are compared: lower case, without `-`, `_` and spaces.
 
     >>> normalise("Countries_S1") == normalise("countries-s1")
     True
@@ -125,7 +146,7 @@ def normalise(name: str) -> str:
 
 
 def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
-    """The `count` choices most similar to `name`, the best first; empty when none comes near.
+    """The choices that are similar to `name` or begin with it, at most `count`, the most similar first.
 
     >>> nearest("knowfromer", ["knowformer", "nodeformer", "pencil"])
     ['knowformer', 'nodeformer']
@@ -133,20 +154,28 @@ def nearest(name: str, choices: Iterable[str], *, count: int = 3) -> list[str]:
     choices = list(dict.fromkeys(choices))
     by_form = {normalise(choice): choice for choice in reversed(choices)}
     close = [by_form[form] for form in get_close_matches(normalise(name), list(by_form), n=count, cutoff=0.6)]
-    # A shortened name is not a close match by edit distance, yet what somebody who types `fb15k` means.
-    begun = [choice for choice in choices if len(name) > 1 and normalise(choice).startswith(normalise(name))]
-    return list(dict.fromkeys([*close, *begun]))[:count]
+    # An abbreviation such as `fb15k` is not similar to the full name by edit distance.
+    prefixed = [
+        choice for choice in choices if len(name) > 1 and normalise(choice).startswith(normalise(name))
+    ]
+    return list(dict.fromkeys([*close, *prefixed]))[:count]
 
 
 def suggestion(name: str, choices: Iterable[str], *, prefix: str = "") -> str:
-    """`Did you mean: a, b?` or an empty string; a very long list is not searched."""
+    """The question `Did you mean: a, b?`, or an empty string.
+
+    Args:
+        name: The unknown name.
+        choices: Known names. More than 20,000 are not searched.
+        prefix: Put before every suggested name, such as `--`.
+    """
     choices = list(choices)
     close = nearest(name, choices) if len(choices) <= _MOST_CHOICES else []
     return f"Did you mean: {', '.join(prefix + choice for choice in close)}?" if close else ""
 
 
 def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:
-    """At most `lines` non-empty lines of at most `width` characters."""
+    """Shorten a text to `lines` non-empty lines of `width` characters, with `...` for what is left out."""
     kept = [line.rstrip() for line in text.split("\n") if line.strip()]
     if len(kept) > lines:
         kept = [*kept[: lines - 1], "..."]
@@ -154,9 +183,10 @@ def shorten(text: str, *, lines: int = 6, width: int = 400) -> str:
 
 
 def of_system(error: OSError) -> tuple[str, int]:
-    """What an error of the system says on one line, and the exit status: 2 for a path that was named wrong.
+    """The one-line message of an error of the operating system, and the exit status of the command.
 
-    Without a file it is the output's, which alone is written to without a name.
+    The status is 2 for a wrong path (such as one that does not exist) and 1 for other errors. An error that
+    names no file comes from writing to standard output.
     """
     where = "the output" if error.filename is None else os.fsdecode(error.filename)
     text = UsageError(f"{shorten_path(where)}: {error.strerror or str(error) or type(error).__name__}")
@@ -164,7 +194,7 @@ def of_system(error: OSError) -> tuple[str, int]:
 
 
 def shorten_path(path: str, *, width: int = 200) -> str:
-    """A path of any length on one line, its begin and its end.
+    """A path of at most `width` characters: the middle of a longer one is left out.
 
     >>> shorten_path("a" * 300, width=11)
     'aaaa...aaaa'
@@ -173,7 +203,7 @@ def shorten_path(path: str, *, width: int = 200) -> str:
 
 
 def reason(error: BaseException) -> str:
-    r"""What an error of another library says, as part of a message: one line, and not the file's content.
+    r"""The first line of an error of another library, at most 200 characters, to quote in a message.
 
     >>> reason(ValueError("bad header\nat line 1"))
     'bad header'

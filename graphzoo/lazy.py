@@ -1,4 +1,4 @@
-"""Names of a package that load on first use (PEP 562): importing it is free. Standard library only."""
+"""Names of a package whose modules are imported at first use (PEP 562). Standard library only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ _LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
 def attach(
     package: str, subpackages: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """What a package needs whose names load on first use.
+    """Make `__getattr__`, `__dir__` and `__all__` of a package whose names are imported at first use.
 
-    The names are listed once, one to a line under `TYPE_CHECKING`, where type checkers read them too:
+    The package lists its names once, one per line, under `TYPE_CHECKING`, where type checkers find them too:
 
         if TYPE_CHECKING:
             from graphzoo.encoders.knowformer import KnowFormer as KnowFormer
 
         __getattr__, __dir__, __all__ = attach(__name__)
 
-    `subpackages` are modules below the package that are names themselves.
+    Args:
+        package: Name of the package, its `__name__`.
+        subpackages: Modules of the package that are public names themselves.
+
+    Raises:
+        ImportError: if the source of `__init__.py`, from which the names are read, is not installed.
     """
     spec = sys.modules[package].__spec__
     loader: Any = spec.loader if spec else None
     source = loader.get_source(package)
     if source is None:
-        raise ImportError(f"{package} lists its names in __init__.py: install it with its source")
+        raise ImportError(
+            f"{package} lists its names in __init__.py, whose source is not installed: install the package "
+            "with its source files"
+        )
     homes = {name: module for module, name in _LISTED.findall(source)}
 
     def get(name: str) -> Any:

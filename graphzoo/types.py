@@ -1,9 +1,9 @@
-"""What travels between data, encoders and tasks: the graph's facts and the batches.
+"""Types that data, encoders and tasks share: the sizes of a graph, and the batches.
 
-Shape letters, the same everywhere: N nodes or entities, E edges, R forward relations, B queries, triples or
-pairs of a batch, G queries of a global batch (all ranks, all micro-batches), K negatives, T targets, M known
-answers, D channels, H attention heads, C classes, S nodes of a sampled subgraph, F features or trailing
-dimensions.
+Letters of shapes, the same in all modules: N nodes or entities, E edges, R forward relations, B queries,
+triples or pairs of a batch, G queries of a global batch (all processes and micro-batches), K negatives,
+T targets, M known answers, D channels, H attention heads, C classes, S nodes of a sampled subgraph,
+F features or trailing dimensions.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ if TYPE_CHECKING:
 
 
 Protocol = Literal["neighbourhood", "whole_graph"]
-"""Where a model that was trained in neighbourhoods is asked."""
+"""Whether a model that was trained in neighbourhoods is evaluated in neighbourhoods or on the whole graph."""
 
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """The only facts that travel from data to encoder, so that no configuration repeats a count.
+    """Sizes of the data that an encoder is built for, so that no configuration repeats a count.
 
     Args:
         num_nodes: Nodes or entities of the training graph.
         num_relations: Forward relations; the inverse of relation `r` is `r + num_relations`.
-        in_channels: Width of the node features, 0 without features.
-        num_classes: Classes of node classification, or its yes-no labels; 0 elsewhere.
-        is_multi_label: Whether a node has any number of `num_classes` yes-no labels instead of one class.
-        max_subgraph_nodes: Most nodes of a subgraph that is sampled around a pair; 0 where none is.
+        in_channels: Width of the node features; 0 if there are none.
+        num_classes: Number of classes, or of yes-no labels, of node classification; 0 for other tasks.
+        is_multi_label: Whether each node has `num_classes` yes-no labels instead of one class.
+        max_subgraph_nodes: Largest number of nodes in a subgraph around a pair; 0 if none are sampled.
+
+    Raises:
+        UsageError: if a size is not a whole number of at least 0.
     """
 
     num_nodes: int
@@ -53,11 +56,16 @@ class GraphSpec:
 
     @classmethod
     def from_data(cls, data: Any) -> GraphSpec:
-        """The facts of a PyG `Data`: nodes, features, and what `edge_type` and `y` count.
+        """The sizes of a PyG `Data`.
 
         Args:
-            data: With labels `y` [N] of integers, the classes from 0 on and -1 where unknown; or [N, C], C
-                yes-no labels; with `edge_type` [E], forward relations from 0 on.
+            data: Its features `x` [N, F], labels `y` and relations `edge_type` are optional. `y` [N] has
+                classes, integers from 0, with -1 for unknown; `y` [N, C] has C yes-no labels. `edge_type`
+                [E] has forward relations, integers from 0.
+
+        Raises:
+            UsageError: for a `HeteroData`, an unknown number of nodes, features that are not [N, F], or
+                classes or relations that are not integers.
 
         >>> from torch_geometric.data import Data
         >>> GraphSpec.from_data(Data(x=torch.zeros(4, 8), y=torch.tensor([0, 2, 1, -1]))).num_classes
@@ -66,9 +74,9 @@ class GraphSpec:
         refuse_kinds(data)
         x, y, edge_type = (data.get(name) for name in ("x", "y", "edge_type"))
         if data.num_nodes is None or (x is not None and len(x.shape) != 2):
-            held = "nothing" if x is None else f"x {list(x.shape)}"
+            held = "neither" if x is None else f"x {list(x.shape)}"
             raise UsageError(
-                f"data needs its nodes and features [N, F], it holds {held}: give x, or num_nodes"
+                f"data must have node features x [N, F], or num_nodes if there are none; it has {held}"
             )
         is_multi_label = y is not None and y.dim() == 2 and y.shape[1] > 1
         return cls(
@@ -85,7 +93,11 @@ class GraphSpec:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GraphSpec:
-        """The inverse of `to_dict`; unknown keys raise `ValueError`."""
+        """Build a spec from the result of `to_dict`.
+
+        Raises:
+            ValueError: for an unknown key, or a size that is not a whole number of at least 0.
+        """
         known = {field.name for field in fields(cls)}
         if unknown := set(values) - known:
             raise ValueError(
@@ -95,37 +107,40 @@ class GraphSpec:
 
 
 def plain_whole(value: Any) -> Any:
-    """A whole number of NumPy as an int; anything else as it is."""
+    """Convert an integer of NumPy to an int; return anything else unchanged."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def refuse_kinds(data: Any) -> None:
-    """Refuse a PyG `HeteroData`, which is none of the graphs that encoders take."""
+    """Refuse a PyG `HeteroData`, which encoders do not support, with a `UsageError`."""
     if hasattr(data, "node_types"):
         raise UsageError("a HeteroData has several kinds of nodes\nGive data.to_homogeneous()")
 
 
 def _count(ids: Tensor | None) -> int:
-    """How many ids from 0 on there are, 0 for none."""
+    """The number of classes or relations whose ids count from 0: the largest id + 1, or 0 without ids."""
     if ids is None or not ids.numel():
         return 0
     if ids.is_floating_point():
         raise UsageError(
-            f"labels and types of edges are whole numbers, got {str(ids.dtype).removeprefix('torch.')}: "
-            "give .long(), or of several yes-no labels a y [N, C]"
+            f"y [N] and edge_type must be integers, got {str(ids.dtype).removeprefix('torch.')}: "
+            "convert them with .long(); several yes-no labels per node are a y [N, C]"
         )
     return int(ids.max()) + 1
 
 
 @dataclass(frozen=True)
 class NeighbourhoodSpec:
-    """How evaluated queries get their neighbourhoods; kept in checkpoints, so prediction needs no option.
+    """How queries get their neighbourhoods in evaluation. Checkpoints keep it, so prediction needs no option.
 
     Args:
-        num_nodes: K, entities of a neighbourhood.
-        relation_share: Part of K for entities that are known to answer the relation.
-        protocol: "neighbourhood": entities outside rank behind all inside; "whole_graph": the model, though
-            trained in neighbourhoods, reasons over the whole graph.
+        num_nodes: K, the number of entities in a neighbourhood.
+        relation_share: Share of K that is kept for entities that answer the same relation in a known fact.
+        protocol: "neighbourhood" ranks all entities outside the neighbourhood behind those inside.
+            "whole_graph" evaluates on the whole graph a model that was trained in neighbourhoods.
+
+    Raises:
+        UsageError: if a value is out of its range.
     """
 
     num_nodes: int
@@ -143,18 +158,18 @@ class NeighbourhoodSpec:
 
     @classmethod
     def from_dict(cls, values: Any) -> NeighbourhoodSpec:
-        """The inverse of `to_dict`; anything else raises `ValueError`."""
+        """Build a spec from the result of `to_dict`; anything else raises `UsageError`."""
         try:
             return cls(**values)
         except TypeError as error:
-            raise UsageError(f"{values!r} describes no neighbourhoods") from error
+            raise UsageError(f"{values!r} does not describe neighbourhoods") from error
 
 
 class _MovableBatch:
     """`to(device)` for dataclasses of tensors; Lightning calls it for every batch."""
 
     def to(self, device: device | str, *, non_blocking: bool | None = None) -> Any:
-        """The batch on a device; on its way to CUDA nobody waits for it, unless `non_blocking` says so."""
+        """Copy the batch to a device; by default the host does not wait for a copy to CUDA."""
         if non_blocking is None:
             non_blocking = str(device).startswith("cuda")
         moved: dict[str, Any] = {}
@@ -164,7 +179,10 @@ class _MovableBatch:
         return type(self)(**moved)
 
     def pin_memory(self) -> Any:
-        """The batch in memory that a GPU can copy from while the host continues; loaders call it."""
+        """Copy the batch to page-locked memory, from which a GPU copies while the host continues.
+
+        `DataLoader(pin_memory=True)` calls this. Sparse CSR tensors cannot be pinned and stay as they are.
+        """
         pinned: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
@@ -175,23 +193,26 @@ class _MovableBatch:
 
 @dataclass
 class TripleBatch(_MovableBatch):
-    """Training queries (head, relation, ?) with their answers; the direction is already applied.
+    """Training queries (head, relation, ?) with their answers.
+
+    A query for the head of a fact is already reversed: it has the fact's tail as `head`, and the inverse
+    relation.
 
     Args:
-        head: Entity that is asked about, [B], int64.
+        head: Known entity of the query, [B], int64.
         relation: Relation in 0..2R-1 (R and above: inverse), [B], int64.
         tail: The answer, [B], int64.
-        index: Position of the fact in the training split, [B], int64: what a query's randomness depends on.
-        removed: Positions of all facts of the global batch, [G], int64: hidden from message passing.
-        num_global: G, the number of queries the optimiser step is made of.
-        epoch: Epoch the batch belongs to.
-        graph: Neighbourhoods of the queries, each without its own fact; queries whose answer lies outside are
-            left out of the batch, but counted in `num_global`. None: all reason over the whole graph.
-        known_row: Row of each answer in the training graph, own ones included, [M], int64, ascending; None
-            where the loss does not ask.
-        known_entity: These answers, [M], int64; with `graph` their places among their query's nodes, without
-            those outside.
-        source: Which graph of a mixture the queries are about.
+        index: Position of the fact in the training split, [B], int64. It seeds the query's random draws.
+        removed: Positions of all facts of the global batch, [G], int64. They are hidden from message passing.
+        num_global: G, the number of queries of the optimiser step.
+        epoch: Epoch of the batch.
+        graph: Neighbourhoods of the queries, each without the query's own fact; None for the whole graph. A
+            query whose answer lies outside is left out of the batch, but counted in `num_global`.
+        known_row: For each known answer, the row of its query, [M], int64, ascending; None if the loss does
+            not need it. Known answers are those in the training graph, `tail` included.
+        known_entity: The known answers, [M], int64. With `graph` these are positions among the nodes of the
+            query's neighbourhood, and answers outside it are left out.
+        source: Number of the graph, in a mixture of several, that the queries belong to.
     """
 
     head: Tensor
@@ -223,17 +244,18 @@ class TripleBatch(_MovableBatch):
 
 @dataclass
 class QueryBatch(_MovableBatch):
-    """Evaluation queries, each distinct (head, relation) once, with all their targets and known answers.
+    """Evaluation queries with all their targets and known answers; each (head, relation) occurs once.
 
     Args:
-        head: [B], int64.
+        head: Known entity of the query, [B], int64.
         relation: Relation in 0..2R-1, [B], int64.
-        target: Entities to be ranked, [T], int64.
-        target_row: Row of `head`/`relation` that each target answers, [T], int64, ascending.
-        target_index: `i` for the tail query of triple i of the split, `i + n` for its head query, [T], int64.
-        known_row: Row of each known answer, [M], int64, ascending.
-        known_entity: Every entity known to answer the row's query, targets included, [M], int64.
-        source: Which graph of a mixture the queries are about.
+        target: Entities whose rank is computed, [T], int64.
+        target_row: For each target, the row of its query, [T], int64, ascending.
+        target_index: `i` for the tail query of triple i of the split's n triples, `i + n` for its head query,
+            [T], int64.
+        known_row: For each known answer, the row of its query, [M], int64, ascending.
+        known_entity: The known answers, targets included, [M], int64.
+        source: Number of the graph, in a mixture of several, that the queries belong to.
     """
 
     head: Tensor
@@ -251,19 +273,20 @@ class QueryBatch(_MovableBatch):
 
 @dataclass
 class NodeBatch(_MovableBatch):
-    """A graph, or the part of one that a random partition induces, with the nodes that count.
+    """A graph, or one part of a random partition of it, and the nodes that enter loss or metric.
 
     Args:
         x: Features [N, F], dense or sparse CSR, float32.
-        edge_index: Edges inside the part, in its own numbering, [2, E], int64; None once the encoder has
-            precomputed all it needs of them.
+        edge_index: Edges between nodes of the part, numbered within it, [2, E], int64; None if the encoder
+            has precomputed all that it needs from them.
         y: Classes [N], int64, -1 where unknown; or yes-no labels [N, C], float32, NaN where unknown.
         target: Nodes of the part that enter loss or metric, [T], int64.
-        index: Number of each node in the whole graph, [N], int64; None when the batch is the whole graph.
-        num_global: Targets of the optimiser step over all processes.
-        epoch: Epoch the batch belongs to.
-        number: Position of the part in the epoch's partition: what its randomness depends on.
-        num_parts: Loader items that the step takes of each process; None: as many as a whole step.
+        index: Number of each node in the whole graph, [N], int64; None if the batch is the whole graph.
+        num_global: Targets of the optimiser step, over all processes.
+        epoch: Epoch of the batch.
+        number: Position of the part in the epoch's partition. It seeds the part's random draws.
+        num_parts: Batches that each process contributes to the optimiser step; None for the full number, the
+            Trainer's `accumulate_grad_batches`.
     """
 
     x: Tensor
@@ -282,17 +305,19 @@ class NodeBatch(_MovableBatch):
 
 @dataclass
 class PairSubgraphs(_MovableBatch):
-    """Subgraphs around B node pairs (u, v), padded to the largest; S below is its number of nodes.
+    """Subgraphs around B node pairs (u, v), padded to S nodes, the number in the largest.
+
+    The last three fields are counts as Python integers, so that the host need not wait for a device to read
+    them. They are optional.
 
     Args:
-        nodes: Number of each node in the whole graph, u and v first, -1 where padded, [B, S], int64.
-        adjacency: True where row's and column's node are linked, never for u and v themselves, [B, S, S],
-            bool; symmetric unless the graph is directed, then entry (i, j) is the edge i -> j.
+        nodes: Number of each node in the whole graph, u and v first, -1 for padding, [B, S], int64.
+        adjacency: Entry (i, j) is True if there is an edge i -> j, [B, S, S], bool. It is symmetric unless
+            the graph is directed. The link between u and v is always left out.
         num_nodes: Nodes of each subgraph, at least 2, [B], int64.
-        sizes: The same as numbers of the host, which would otherwise have to wait for a device to know them;
-            None where nobody counted.
-        near: How many nodes u or v is linked with in each subgraph, both of them included; None likewise.
-        links: Entries of each adjacency that are True, none of them on its diagonal; None likewise.
+        sizes: The values of `num_nodes`.
+        near: For each subgraph, the number of nodes that u or v has an edge to, u and v included.
+        links: For each subgraph, the number of True entries of its adjacency.
     """
 
     nodes: Tensor
@@ -320,25 +345,26 @@ class PairSubgraphs(_MovableBatch):
 
 @dataclass
 class PairBatch(_MovableBatch):
-    """Node pairs that may be links.
+    """Node pairs that are scored as links.
 
     Args:
         edge_label_index: The pairs (u, v), [2, B], int64.
-        edge_label: 1 for links, 0 for others while training, [B], float32; a regression's targets; None when
-            pairs are only to be scored.
-        index: Number of each pair in its split, [B], int64: what its randomness depends on, and where its
-            score belongs. A pair may come several times, relabelled; its score is then the mean.
-        subgraphs: What was sampled around each pair, for encoders of pairs; else None.
-        removed: Links of the global batch, hidden from message passing over the whole graph, [2, G], int64;
-            empty in evaluation.
-        num_global: Pairs of the optimiser step over all ranks and micro-batches.
-        epoch: Epoch the batch belongs to.
-        number: Position of the batch among the epoch's: names the draw of dropout.
-        source: The distinct u, ascending, of a loader for encoders of queries, [U], int64; else None.
-        source_row: Which of them each pair has, [B], int64; None likewise.
-        graph: Neighbourhoods of the sources, one for each pair, in which its other node lies; None: the whole
-            graph is looked at, or subgraphs are.
-        num_parts: Loader items that the global batch takes of each process; None: as many as a whole one.
+        edge_label: In training 1 for links and 0 for negatives, or the targets of a regression, [B], float32;
+            None if pairs are only scored.
+        index: Number of each pair in its split, [B], int64. It seeds the pair's random draws, and says which
+            pair a score belongs to. If a pair occurs several times, its score is the mean.
+        subgraphs: A subgraph around each pair, for pair encoders; None for others.
+        removed: Links of the global batch, which are hidden from message passing over the whole graph,
+            [2, G], int64; empty in evaluation.
+        num_global: Pairs of the optimiser step, over all processes and micro-batches.
+        epoch: Epoch of the batch.
+        number: Position of the batch in its epoch. It seeds dropout.
+        source: For query encoders, the distinct u in ascending order, [U], int64; None for others.
+        source_row: For query encoders, the position of each pair's u in `source`, [B], int64; None for
+            others.
+        graph: For query encoders that are trained in neighbourhoods, a neighbourhood of u for each pair, with
+            v in it; None otherwise.
+        num_parts: Micro-batches of each process in the optimiser step; None for the full number.
     """
 
     edge_label_index: Tensor
@@ -358,7 +384,10 @@ class PairBatch(_MovableBatch):
         return int(self.index.numel())
 
     def places_to_cut(self, *, by_source: bool) -> list[int]:
-        """Where parts may begin and end: 0 and behind every pair, or every run of pairs of one source."""
+        """Positions at which the batch may be cut, from 0 to B.
+
+        With `by_source`, consecutive pairs of the same source are kept together.
+        """
         if not by_source:
             return list(range(len(self) + 1))
         source = self.edge_label_index[0]

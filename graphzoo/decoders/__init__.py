@@ -1,4 +1,4 @@
-"""States -> logits."""
+"""Decoders turn states into scores (logits)."""
 
 from graphzoo.decoders.entity import EntityDecoder
 from graphzoo.decoders.node import NodeDecoder

@@ -1,4 +1,4 @@
-"""Query-conditioned entity states -> one logit per query and entity."""
+"""States of entities for each query -> one logit for each query and entity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class EntityDecoder(nn.Module):
     """Two-layer perceptron d -> d -> 1 on every state (KnowFormer, section 4.2, below Eq. 12).
 
     Args:
-        in_channels: D.
+        in_channels: D, width of the states.
     """
 
     def __init__(self, in_channels: int) -> None:

@@ -1,4 +1,4 @@
-"""Node states -> one logit per node and class."""
+"""Node states -> one logit for each node and class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphzoo.sampling import hash_numbers
 
 NodeDecoderKind = Literal["linear", "mlp"]
 
-# Keeps its noise apart from that of an encoder with the same seed.
+# Makes its noise differ from that of an encoder with the same seed.
 _PURPOSE = 0x6465636F
 
 
@@ -20,11 +20,14 @@ class NodeDecoder(nn.Module):
     """A linear layer D -> C, or a two-layer perceptron D -> D -> C, on every state.
 
     Args:
-        in_channels: D.
-        num_classes: C, classes or yes-no labels.
-        kind: "linear" or "mlp".
-        dropout: Share of each layer's input that is dropped in training.
-        seed: Seed of dropout where a call names no noise.
+        in_channels: D, width of the states.
+        num_classes: C, number of classes or of yes-no labels.
+        kind: "linear", or "mlp" for the perceptron.
+        dropout: Dropout rate of the input of each layer.
+        seed: Seed of dropout, for calls without `noise_seed`.
+
+    Raises:
+        UsageError: for an unknown kind, a dropout rate out of range, or no classes.
     """
 
     def __init__(
@@ -40,14 +43,19 @@ class NodeDecoder(nn.Module):
         check_choice("the decoder", kind, NodeDecoderKind)
         check_range(at_least=0, below=1, dropout=dropout)
         if num_classes < 1:
-            raise UsageError("the data have no classes, so there is nothing to predict")
+            raise UsageError("the data has no classes or labels to predict (GraphSpec.num_classes is 0)")
         self.dropout = dropout
         self.hidden = nn.Linear(in_channels, in_channels) if kind == "mlp" else None
         self.out = nn.Linear(in_channels, num_classes)
         self.noise = NoiseStream(hash_numbers(seed, _PURPOSE))
 
     def forward(self, states: Tensor, *, noise_seed: int | None = None) -> Tensor:
-        """States [N, D] -> logits [N, C]; `noise_seed` names the draw of dropout, None takes the next."""
+        """Map states [N, D] to logits [N, C].
+
+        Args:
+            states: States of the nodes.
+            noise_seed: Seed of dropout in training; None takes the next seed of the decoder's noise stream.
+        """
         drops = self.training and self.dropout > 0
         generator = self.noise.generator(noise_seed, states.device) if drops else None
         if self.hidden is not None:

@@ -1,4 +1,4 @@
-"""States -> one logit per node pair."""
+"""States of two nodes -> one logit for each pair."""
 
 from __future__ import annotations
 
@@ -13,22 +13,30 @@ from graphzoo.sampling import hash_numbers
 
 PairDecoderKind = Literal["hadamard", "dot", "concat", "linear"]
 
-# Keeps its noise apart from that of an encoder with the same seed.
+# Makes its noise differ from that of an encoder with the same seed.
 _PURPOSE = 0x7061697264
 
 
 class PairDecoder(nn.Module):
-    """Logits of pairs from the states of their two nodes.
+    """Logits of pairs, from the states of their two nodes.
 
-    "hadamard": a two-layer perceptron on the product of both states; "dot": their inner product; "concat": a
-    two-layer perceptron on both side by side; "linear": a linear layer on both side by side (PENCIL, 3.3).
+    The kinds are:
+
+    - "hadamard": a two-layer perceptron on the elementwise product of both states.
+    - "dot": the inner product of both states, without parameters.
+    - "concat": a two-layer perceptron on the concatenation of both states.
+    - "linear": a linear layer on the concatenation of both states (PENCIL, Sec. 3.3).
+
     The first two do not depend on the direction of a pair.
 
     Args:
         in_channels: D, width of one node's state.
-        kind: See above.
-        dropout: Share of each layer's input that is dropped in training.
-        seed: Seed of dropout where a call names no noise.
+        kind: "hadamard", "dot", "concat" or "linear".
+        dropout: Dropout rate of the input of each layer.
+        seed: Seed of dropout, for calls without `noise_seed`.
+
+    Raises:
+        UsageError: for an unknown kind or a dropout rate out of range.
     """
 
     def __init__(
@@ -45,7 +53,13 @@ class PairDecoder(nn.Module):
         self.noise = NoiseStream(hash_numbers(seed, _PURPOSE))
 
     def forward(self, source: Tensor, target: Tensor, *, noise_seed: int | None = None) -> Tensor:
-        """States of both nodes, [B, D] each -> logits [B]."""
+        """Map the states of both nodes to logits [B].
+
+        Args:
+            source: States of the first nodes, [B, D].
+            target: States of the second nodes, [B, D].
+            noise_seed: Seed of dropout in training; None takes the next seed of the decoder's noise stream.
+        """
         if self.out is None:
             return (source * target).sum(-1)
         drops = self.training and self.dropout > 0

@@ -1,4 +1,4 @@
-"""Scores of node pairs that nothing has to be trained for: `from graphzoo.heuristics import adamic_adar`."""
+"""Scores of node pairs that need no training: `from graphzoo.heuristics import adamic_adar`."""
 
 from __future__ import annotations
 

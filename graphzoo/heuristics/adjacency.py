@@ -1,4 +1,4 @@
-"""The graph as scipy has it, and what every heuristic asks of it."""
+"""The adjacency matrix in scipy's form, and functions of it that several heuristics use."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 MAX_BYTES = 2**28
-"""Working memory of a heuristic unless told otherwise: 256 MiB beside graph, pairs and scores."""
+"""Default working memory of a heuristic: 256 MiB, beside graph, pairs and scores."""
 
 
 def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True) -> Any:
-    """Adjacency matrix of a simple graph: repeated edges count once, self-loops not at all.
+    """Adjacency matrix of a simple graph: repeated edges count once, and self-loops are left out.
 
     Args:
-        edge_index: Edges u -> v, [2, E], integers; a numpy array or a tensor on the CPU.
+        edge_index: Edges u -> v, [2, E], integers; a NumPy array or a tensor on the CPU.
         num_nodes: N.
         symmetric: Whether every edge also counts in the other direction.
 
     Returns:
-        `scipy.sparse.csr_array` [N, N] of ones, float64, indices sorted; row u holds the edges that leave u.
+        `scipy.sparse.csr_array` [N, N] with entries 1.0 (float64) and sorted indices. Row u has the edges
+        u -> v.
+
+    Raises:
+        ValueError: for edges of another shape, or nodes outside 0..N-1.
     """
     edges = np.asarray(edge_index)
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise ValueError(f"edge_index must be [2, E], got {list(edges.shape)}")
     if edges.size and not (edges.min() >= 0 and edges.max() < num_nodes):
-        held = f"{edges.min()}..{edges.max()}"
-        raise ValueError(f"edge_index holds nodes {held}, the graph has nodes 0..{num_nodes - 1}")
+        found = f"{edges.min()}..{edges.max()}"
+        raise ValueError(f"edge_index has nodes {found}, but the graph has nodes 0..{num_nodes - 1}")
     source, target = edges[:, edges[0] != edges[1]]
     if symmetric:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
@@ -41,7 +45,7 @@ def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True)
 
 
 def check_adjacency(adjacency: Any) -> None:
-    """Raise `ValueError` for anything but a square `csr_array`: to a `csr_matrix`, `*` is another product."""
+    """Require a square `csr_array`, else raise `ValueError`; `csr_matrix` has another meaning of `*`."""
     if not isinstance(adjacency, sparse.csr_array) or adjacency.shape != (adjacency.shape[0],) * 2:
         shape = f" of shape {list(adjacency.shape)}" if hasattr(adjacency, "shape") else ""
         raise ValueError(
@@ -51,7 +55,7 @@ def check_adjacency(adjacency: Any) -> None:
 
 
 def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Both columns of `pairs` [B, 2]; raises `ValueError` for another shape or a node outside."""
+    """The columns u and v of `pairs` [B, 2]; raises `ValueError` for another shape or nodes outside."""
     check_adjacency(adjacency)
     checked = np.asarray(pairs)
     if checked.ndim != 2 or checked.shape[1] != 2:
@@ -60,20 +64,20 @@ def check_pairs(adjacency: Any, pairs: Any) -> tuple[NDArray[np.int64], NDArray[
         raise ValueError(f"pairs must be whole numbers, got {checked.dtype}")
     if checked.size and not (checked.min() >= 0 and checked.max() < adjacency.shape[0]):
         raise ValueError(
-            f"pairs hold nodes {checked.min()}..{checked.max()}, "
-            f"the graph has nodes 0..{adjacency.shape[0] - 1}"
+            f"pairs have nodes {checked.min()}..{checked.max()}, "
+            f"but the graph has nodes 0..{adjacency.shape[0] - 1}"
         )
     u, v = checked.astype(np.int64, copy=False).T
     return u, v
 
 
 def is_symmetric(adjacency: Any) -> bool:
-    """Whether every edge runs in both directions."""
+    """Whether every edge has its reverse."""
     return bool((adjacency != adjacency.T).nnz == 0)
 
 
 def chunks(cost: NDArray[np.int64], limit: int) -> Iterator[slice]:
-    """Cut a list into runs whose costs add up to at most `limit`; what costs more is a run of its own.
+    """Cut a list into slices with a total cost of at most `limit`; a single item may cost more.
 
     >>> list(chunks(np.array([3, 3, 3, 9, 1]), 6))
     [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None), slice(4, 5, None)]
@@ -88,7 +92,7 @@ def chunks(cost: NDArray[np.int64], limit: int) -> Iterator[slice]:
 
 
 def neighbors_of(adjacency: Any, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of `nodes` one after the other: positions in `nodes`, and the neighbours there."""
+    """The neighbours of all `nodes`, concatenated: for each its position in `nodes`, and the neighbour."""
     degree = np.diff(adjacency.indptr)[nodes]
     owner = np.repeat(np.arange(len(nodes)), degree)
     offset = np.repeat(adjacency.indptr[nodes] - np.cumsum(degree) + degree, degree)
@@ -98,7 +102,7 @@ def neighbors_of(adjacency: Any, nodes: NDArray[np.int64]) -> tuple[NDArray[np.i
 def has_link(
     adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], *, max_bytes: int = MAX_BYTES
 ) -> NDArray[np.bool_]:
-    """Whether an edge joins u and v, in whichever direction, [B]."""
+    """Whether there is an edge between u and v, in either direction, [B]."""
     degree = np.diff(adjacency.indptr).astype(np.int64)
     linked = np.zeros(len(u), dtype=bool)
     for part in chunks(degree[u] + degree[v] + 1, max(max_bytes // 32, 1)):
@@ -111,14 +115,17 @@ def has_link(
 def cheaper_side(
     adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(u, v), or (v, u) where the graph is undirected and v has more different nodes: each costs a column."""
+    """Swap u and v if u has fewer distinct nodes and the graph is undirected.
+
+    The second of the returned arrays then has fewer distinct nodes. Each of them costs a column.
+    """
     if len(np.unique(u)) < len(np.unique(v)) and is_symmetric(adjacency):
         return v, u
     return u, v
 
 
 def column_width(adjacency: Any, bytes_per_entry: int, max_bytes: int) -> int:
-    """How many columns of N entries to work on at a time; more than 64 leave the caches and are slower."""
+    """Number of columns [N] to compute at once, at most 64: more exceed the caches and are slower."""
     fitting: int = max_bytes // (bytes_per_entry * max(adjacency.shape[0], 1))
     return min(max(fitting, 1), 64)
 
@@ -126,9 +133,10 @@ def column_width(adjacency: Any, bytes_per_entry: int, max_bytes: int) -> int:
 def columns_of(
     ends: NDArray[np.int64], width: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Group `ends` [B] by node, `width` different nodes at a time.
+    """Group `ends` [B] by node, with up to `width` distinct nodes in a group.
 
-    Gives positions in `ends`, the different nodes there, ascending, and the place among these of each one.
+    Yields the positions of a group in `ends`, its distinct nodes in ascending order, and for each position
+    the index of its node among these.
     """
     nodes, column = np.unique(ends, return_inverse=True)
     order = np.argsort(column, kind="stable")
@@ -138,19 +146,19 @@ def columns_of(
 
 
 class Group(NamedTuple):
-    """Pairs that are worked on together, a column of N entries for each different end."""
+    """Pairs that are computed together, with a column [N] for each distinct end."""
 
     rows: NDArray[np.int64]  # positions of the pairs
-    near: NDArray[np.int64]  # a node of each
-    ends: NDArray[np.int64]  # the different other nodes
-    column: NDArray[np.int64]  # which of them is that of each pair
-    hides_link: bool  # whether each pair has a column of its own, in which its link is left out
+    near: NDArray[np.int64]  # one node of each pair
+    ends: NDArray[np.int64]  # the distinct other nodes
+    column: NDArray[np.int64]  # for each pair, the index of its other node in `ends`
+    hides_link: bool  # whether each pair has its own column, in which its link is left out
 
 
 def groups(
     adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], hidden: NDArray[np.bool_], width: int
 ) -> Iterator[Group]:
-    """All pairs in groups of at most `width` columns; those whose link is hidden share none."""
+    """Divide pairs into groups of at most `width` columns; pairs with a hidden link do not share columns."""
     alone, shared = np.flatnonzero(hidden), np.flatnonzero(~hidden)
     for start in range(0, len(alone), width):
         rows = alone[start : start + width]

@@ -1,4 +1,4 @@
-"""The Katz index: all walks between two nodes, long ones damped."""
+"""The Katz index: the number of walks between two nodes, where long walks are damped."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from graphzoo.heuristics.adjacency import (
 from graphzoo.heuristics.paths import shortest_path
 from graphzoo.system.progress import progress
 
-# Terms and their successors, float64.
+# The current and the next term, float64.
 _BYTES_PER_ENTRY = 16
 
-# Terms between two looks at the bound, which cost about as much as a term on a sparse graph.
+# Terms between two checks of the bound. On a sparse graph a check takes about as long as a term.
 _CHECK = 4
 
 
@@ -42,33 +42,34 @@ def katz(
 ) -> NDArray[np.float64]:
     r"""Damped number of walks, :math:`\sum_{l \ge 1} \beta^l (A^l)_{uv}` (Katz, 1953).
 
-    The series is summed term by term. No term is below 0, so nothing cancels: scores of distant pairs keep
-    their relative precision, and nodes that no walk joins get exactly 0. It ends where a bound on all that
-    follows, by the norm of A, is below `rtol` of every score.
+    The series is summed term by term. No term is negative, so digits do not cancel: scores of distant pairs
+    keep their relative precision, and pairs without a walk get exactly 0. The sum stops when a bound for the
+    remaining terms, from the norm of A, is below `rtol` times every score.
 
     Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        pairs: (u, v), [B, 2], integers.
-        beta: Damping per edge, above 0.
-        max_length: Longest walk that counts; None for all, which needs beta times the norm of A below 1.
-        hide_link: Score every pair in the graph without its own link, in either direction; costs a column per
-            linked pair.
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        pairs: Pairs (u, v), [B, 2], integers.
+        beta: Damping for each edge, above 0.
+        max_length: Length of the longest walk that counts; None for all walks, for which beta times the norm
+            of A must be below 1.
+        hide_link: Whether to score every pair in the graph without its own link, in both directions. This
+            takes a column for each linked pair.
         rtol: Relative error of a score.
-        max_bytes: Working memory; at least one column of N entries is held.
+        max_bytes: Working memory; at least one column of N entries is used.
 
     Returns:
         Scores [B], float64.
 
     Raises:
-        UsageError: if the series does not converge.
-        ValueError: for settings that make no sense.
+        UsageError: if the series does not converge, or a setting is out of range.
+        ValueError: if `adjacency` or `pairs` are not valid.
     """
     check_katz(beta, max_length)
     u, v = check_pairs(adjacency, pairs)
     scores = np.zeros(len(u))
     series = _Series(adjacency, beta, max_length, _decay(adjacency, beta, max_length), rtol)
     width = column_width(adjacency, _BYTES_PER_ENTRY, max_bytes)
-    # Pairs that no walk joins have their score now; that of any other is above 0 sooner or later.
+    # Pairs without a walk keep the score 0. All others get a positive score, so their sums stop.
     joined = np.isfinite(shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes))
     hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
     places = np.flatnonzero(joined)
@@ -80,14 +81,14 @@ def katz(
 
 
 def check_katz(beta: float, max_length: int | None) -> None:
-    """Refuse settings that make no sense; `max_length` None is all walks."""
+    """Require beta > 0 and max_length >= 1, or None for all walks; raises `UsageError`."""
     check_range(above=0, beta=beta)
     check_whole(at_least=1, max_length=max_length)
 
 
 @dataclass
 class _Series:
-    """What is summed, and until when."""
+    """The series, and the settings that say when to stop."""
 
     adjacency: Any
     beta: float
@@ -96,7 +97,7 @@ class _Series:
     rtol: float
 
     def sum(self, group: Group) -> NDArray[np.float64]:
-        """Scores of a group's pairs, one column of walks per end."""
+        """Scores of a group's pairs, with one column of walks for each end."""
         _, near, ends, column, hides_link = group
         own_links = _OwnLinks(self.adjacency, near, ends) if hides_link else None
         term = np.zeros((self.adjacency.shape[0], len(ends)))
@@ -110,7 +111,7 @@ class _Series:
             term *= self.beta
             scores[unsettled] += term[near, column][unsettled]
             if self.max_length is None and length % _CHECK == 0:
-                # of sums and not of squares, which are 0 long before the terms are
+                # Sums, not squares, which would underflow to 0 much earlier than the terms.
                 rest = term.sum(axis=0) * (self.decay / (1 - self.decay))
                 unsettled &= rest[column] > self.rtol * scores
                 if not unsettled.any():
@@ -119,7 +120,10 @@ class _Series:
 
 
 class _OwnLinks:
-    """Takes the link of pair c out of column c: sums over the neighbours of both ends, but for each other."""
+    """Leaves the link of pair c out of column c.
+
+    It sums over the neighbours of u without v, and over those of v without u.
+    """
 
     def __init__(self, adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64]) -> None:
         self.rows = np.concatenate([u, v])
@@ -130,34 +134,37 @@ class _OwnLinks:
         self.owner, self.neighbor = owner[kept], neighbor[kept]
 
     def leave_out(self, following: NDArray[np.float64], term: NDArray[np.float64]) -> None:
-        """Replace two entries of each column of `following` = A `term`; subtracting would cancel digits."""
+        """Replace the two entries u and v in each column of `following` = A `term`.
+
+        They are computed anew, since subtracting the link's share would cancel digits.
+        """
         values = term[self.neighbor, self.columns[self.owner]]
         following[self.rows, self.columns] = np.bincount(self.owner, values, minlength=len(self.rows))
 
 
 def _decay(adjacency: Any, beta: float, max_length: int | None) -> float:
-    """A bound below 1 on the norm of beta A, by which terms shrink at least."""
+    """A bound below 1 for the norm of beta A: each term is smaller than the one before by this factor."""
     if max_length is not None or not adjacency.nnz:
         return 0.0
-    # Cheap and always above the norm; the norm itself is only needed where this does not prove convergence.
+    # This bound is cheap. The norm itself is computed only if the bound does not prove convergence.
     norm = float(np.sqrt(adjacency.sum(axis=0).max() * adjacency.sum(axis=1).max()))
     if beta * norm >= 0.9:
         norm = _norm(adjacency)
     if beta * norm >= 1:
-        # of links both ways, the norm is the largest eigenvalue; else the series may converge above it
+        # If links are symmetric, the norm is the largest eigenvalue. Otherwise the series may still converge.
         fails = "does not converge" if not (adjacency != adjacency.T).nnz else "may not converge"
         raise UsageError(
             f"the Katz index {fails} on this graph: beta {beta:g} times the norm of its adjacency "
             f"matrix, {norm:.6g}, is not below 1\n"
-            f"Take a beta below {1 / norm:.2g}, or count short walks only: max_length 3"
+            f"Take a beta below {1 / norm:.2g}, or count only short walks, such as max_length 3"
         )
     return beta * norm
 
 
 def _norm(adjacency: Any) -> float:
-    """Spectral norm, a hair too large."""
+    """Spectral norm, slightly too large."""
     if min(adjacency.shape) <= 8:
         return float(np.linalg.norm(adjacency.toarray(), 2))
-    # A start of ones: it is not orthogonal to the leading vector of a matrix without negative entries.
+    # A vector of ones is not orthogonal to the leading singular vector, since no entry is negative.
     largest = linalg.svds(adjacency, k=1, v0=np.ones(adjacency.shape[0]), return_singular_vectors=False)
     return float(largest[0]) * (1 + 1e-9)

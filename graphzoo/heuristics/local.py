@@ -1,4 +1,4 @@
-"""Overlap of two neighbourhoods: common neighbours, Adamic-Adar, resource allocation."""
+"""Scores by the overlap of two neighbourhoods: common neighbours, Adamic-Adar, resource allocation."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from scipy import sparse
 
 from graphzoo.heuristics.adjacency import MAX_BYTES, check_adjacency, check_pairs, chunks
 
-# A stored entry of scipy (8 bytes of value, up to 8 of index), in both factors and their product.
+# Entries of scipy (8 bytes for the value, up to 8 for the index), of both factors and of their product.
 _BYTES_PER_ENTRY = 32
 
 
 def common_neighbors(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> NDArray[np.float64]:
-    r"""Number of nodes linked to both, :math:`|N(u) \cap N(v)|` (Newman, 2001).
+    r"""Number of common neighbours, :math:`|N(u) \cap N(v)|` (Newman, 2001).
 
-    The link between u and v themselves does not enter, nor into the two scores below.
+    A link between u and v does not change it.
 
     Args:
-        adjacency: From `adjacency_matrix`, [N, N]; of a directed graph, N(u) is where the edges of u lead.
-        pairs: (u, v), [B, 2], integers.
-        max_bytes: Working memory; more pairs at a time are no faster.
+        adjacency: Result of `adjacency_matrix`, [N, N]. In a directed graph, N(u) are the targets of u.
+        pairs: Pairs (u, v), [B, 2], integers.
+        max_bytes: Working memory; a larger value is not faster.
 
     Returns:
-        Scores [B], float64, exact.
+        Scores [B], float64.
+
+    Raises:
+        ValueError: if `adjacency` or `pairs` are not valid.
 
     >>> from graphzoo.heuristics import adjacency_matrix
     >>> path = adjacency_matrix([[0, 1], [1, 2]], 3)
@@ -37,10 +40,21 @@ def common_neighbors(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) 
 
 
 def adamic_adar(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> NDArray[np.float64]:
-    r"""Common neighbours w, each counted :math:`1 / \log \deg w` (Adamic and Adar, 2003), [B].
+    r"""Sum of :math:`1 / \log \deg w` over the common neighbours w (Adamic and Adar, 2003).
 
-    A node of degree 1 counts 0: it is nobody's common neighbour, except of a node with itself. In a directed
-    graph the degree of w is the number of edges that lead to it. Arguments as for `common_neighbors`.
+    In a directed graph the degree of w is its in-degree. A node of degree 1 counts 0; it can only be a common
+    neighbour of a node with itself. A link between u and v does not change the score.
+
+    Args:
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        pairs: Pairs (u, v), [B, 2], integers.
+        max_bytes: Working memory; a larger value is not faster.
+
+    Returns:
+        Scores [B], float64.
+
+    Raises:
+        ValueError: if `adjacency` or `pairs` are not valid.
     """
     check_adjacency(adjacency)
     degree = adjacency.sum(axis=0)
@@ -50,7 +64,21 @@ def adamic_adar(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> ND
 
 
 def resource_allocation(adjacency: Any, pairs: Any, *, max_bytes: int = MAX_BYTES) -> NDArray[np.float64]:
-    r"""Common neighbours w, each counted :math:`1 / \deg w` (Zhou et al., 2009), [B]; see `adamic_adar`."""
+    r"""Sum of :math:`1 / \deg w` over the common neighbours w (Zhou et al., 2009).
+
+    In a directed graph the degree of w is its in-degree. A link between u and v does not change the score.
+
+    Args:
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        pairs: Pairs (u, v), [B, 2], integers.
+        max_bytes: Working memory; a larger value is not faster.
+
+    Returns:
+        Scores [B], float64.
+
+    Raises:
+        ValueError: if `adjacency` or `pairs` are not valid.
+    """
     check_adjacency(adjacency)
     degree = adjacency.sum(axis=0)
     weight = np.divide(1.0, degree, where=degree > 0, out=np.zeros(len(degree)))

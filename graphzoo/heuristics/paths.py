@@ -1,4 +1,4 @@
-"""Shortest paths between many pairs: breadth-first search from 64 nodes at once, one bit each."""
+"""Shortest paths of many pairs, by breadth-first searches from 64 nodes at once, with one bit for each."""
 
 from __future__ import annotations
 
@@ -31,15 +31,19 @@ def shortest_path(
     """Number of edges on a shortest path from u to v.
 
     Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        pairs: (u, v), [B, 2], integers.
-        unreachable: What pairs without a path get.
-        hide_link: Measure every pair in the graph without its own link, in either direction; costs a search
-            per linked pair.
-        max_bytes: Working memory; at least 24 bytes per node and 8 per edge of the largest hub are held.
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        pairs: Pairs (u, v), [B, 2], integers.
+        unreachable: Distance of pairs without a path.
+        hide_link: Whether to measure every pair in the graph without its own link, in both directions. This
+            takes a search for each linked pair.
+        max_bytes: Working memory; at least 24 bytes for each node are used, and 8 for each edge of the node
+            with most edges.
 
     Returns:
-        Distances [B], float64: 0 for u = v.
+        Distances [B], float64; 0 for u = v.
+
+    Raises:
+        ValueError: if `adjacency` or `pairs` are not valid.
 
     >>> from graphzoo.heuristics import adjacency_matrix
     >>> path = adjacency_matrix([[0, 1], [1, 2]], 4)
@@ -50,7 +54,7 @@ def shortest_path(
     distance = np.full(len(u), np.nan)
     if not len(u):
         return distance
-    # A search follows edges backwards: what reaches a node is read in its row.
+    # A search from the end v follows edges backwards: a node is reached if an edge of its row leads to one.
     search = _Search(adjacency, max_bytes)
     hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
     with progress("shortest paths of pairs", len(u)) as advance:
@@ -62,9 +66,16 @@ def shortest_path(
 
 
 def diameter(adjacency: Any, *, max_bytes: int = MAX_BYTES) -> int:
-    """The longest of all shortest paths, in edges, over all components; 0 without edges.
+    """Number of edges of the longest of all shortest paths, over all components; 0 without edges.
 
-    Takes N searches: seconds for 20,000 nodes of a citation graph. `max_bytes` as for `shortest_path`.
+    This takes N searches, some seconds for a citation graph of 20,000 nodes.
+
+    Args:
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        max_bytes: Working memory, see `shortest_path`.
+
+    Raises:
+        ValueError: if `adjacency` is not valid.
     """
     check_adjacency(adjacency)
     search = _Search(adjacency, max_bytes)
@@ -74,12 +85,12 @@ def diameter(adjacency: Any, *, max_bytes: int = MAX_BYTES) -> int:
 
 
 class _Search:
-    """Breadth-first searches side by side, `width` at a time."""
+    """Breadth-first searches, `width` at a time."""
 
     def __init__(self, adjacency: Any, max_bytes: int) -> None:
         self.adjacency = adjacency
         degree = np.diff(adjacency.indptr).astype(np.int64)
-        # reduceat gives an empty row its successor's entry, so rows without edges are left out.
+        # For an empty row `reduceat` returns the next row's entry, so rows without edges are left out.
         self.rows = np.flatnonzero(degree)
         num_nodes = adjacency.shape[0]
         words = max(max_bytes // 2 // (24 * max(num_nodes, 1)), 1)
@@ -99,7 +110,7 @@ class _Search:
             length += 1
             frontier = self._step(frontier)
             if hides_link and length == 1:
-                # The end is on the frontier only now, so its own link can be taken only now.
+                # A search can use the pair's link only in its first step, so it is removed only here.
                 np.bitwise_and.at(frontier, (near, word), ~bit)
             frontier &= ~reached
             reached |= frontier
@@ -107,7 +118,7 @@ class _Search:
         return distance
 
     def depth(self, ends: NDArray[np.int64]) -> int:
-        """Length of the longest shortest path to any of `ends`."""
+        """Length of the longest shortest path to one of `ends`."""
         frontier = self._start(ends)
         reached = frontier.copy()
         length = -1
@@ -118,13 +129,13 @@ class _Search:
         return length
 
     def _start(self, ends: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Bit c set at node `ends[c]`, [N, C / 64]."""
+        """The first frontier, [N, C / 64]: bit c is set for node `ends[c]`."""
         frontier = np.zeros((self.adjacency.shape[0], -(-len(ends) // 64)), dtype=np.uint64)
         np.bitwise_or.at(frontier, (ends, np.arange(len(ends)) // 64), _bits(len(ends)))
         return frontier
 
     def _step(self, frontier: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """All bits that the neighbours of a node have."""
+        """The next frontier: each node gets all bits of its neighbours."""
         pointer, indices = self.adjacency.indptr, self.adjacency.indices
         following = np.zeros_like(frontier)
         for part in self.parts:

@@ -1,4 +1,4 @@
-"""Heuristics in an encoder's clothes: built from a `GraphSpec`, without parameters, never trained."""
+"""Heuristics with the interface of an encoder: built from a `GraphSpec`, but without parameters."""
 
 from __future__ import annotations
 
@@ -23,39 +23,47 @@ from graphzoo.types import GraphSpec
 
 HeuristicName = Literal["cn", "aa", "ra", "katz", "spd", "pagerank", "ppr"]
 
-# Scores are rounded to so many bits, and computed to a relative error well below.
+# Scores are rounded to this number of bits; their relative error is much smaller.
 _BITS, _RTOL = 30, 1e-11
 
 
 class GraphPairScorer(Encoder):
-    """Whole graph and pairs of nodes -> one score per pair, higher for likelier links."""
+    """Whole graph and pairs of nodes -> one score for each pair, higher for likelier links."""
 
     out_channels = 1
 
     @abstractmethod
     def forward(self, edge_index: Tensor, pairs: Tensor) -> Tensor:
-        """Score `pairs` [B, 2] in the graph of `edge_index` [2, E]: [B], float64.
+        """Score `pairs` [B, 2] in the graph of `edge_index` [2, E].
 
-        What pairs share is computed once per call, so many pairs in one call are cheaper than in many.
+        Pairs in one call share computations, so one call with many pairs is faster than many calls.
+
+        Returns:
+            Scores [B], float64.
         """
 
 
 class LinkHeuristic(GraphPairScorer):
     """A heuristic by name.
 
-    Scores are those of `graphzoo.heuristics`, rounded to 30 bits (nine digits), so that pairs that are alike
-    tie whatever the order of summation; shortest paths of d edges score 1 / (1 + d), none 0.
+    Scores are those of the functions in `graphzoo.heuristics`, rounded to 30 bits (nine digits), so that
+    equal pairs tie in spite of rounding errors. A shortest path of d edges has the score 1 / (1 + d); pairs
+    without a path have 0.
 
     Args:
-        spec: Sizes of the graph; `num_nodes` is used.
-        name: "cn", "aa", "ra" (common neighbours, plain or weighted), "katz", "spd" (shortest path),
-            "pagerank", "ppr" (personalised PageRank).
-        directed: Follow edges in their direction only; else they run both ways.
-        beta: Of Katz, damping per edge.
-        max_length: Of Katz, the longest walk that counts; None for all.
-        alpha: Of both PageRanks, the probability of following an edge.
-        symmetric: Of personalised PageRank: add both directions, else the walk is that of the first node.
+        spec: Sizes of the graph; only `num_nodes` is used.
+        name: "cn" (common neighbours), "aa" (Adamic-Adar), "ra" (resource allocation), "katz", "spd"
+            (shortest path), "pagerank" or "ppr" (personalised PageRank).
+        directed: Whether edges are followed in their direction only, not in both.
+        beta: For "katz", the damping for each edge.
+        max_length: For "katz", the length of the longest walk that counts; None for all walks.
+        alpha: For "pagerank" and "ppr", the probability of following an edge.
+        symmetric: For "ppr", whether to add the scores of both directions, instead of taking only the walk
+            from the first node.
         max_bytes: Working memory.
+
+    Raises:
+        UsageError: for an unknown name, or a setting out of range.
     """
 
     def __init__(
@@ -82,13 +90,15 @@ class LinkHeuristic(GraphPairScorer):
 
     @torch.no_grad()
     def forward(self, edge_index: Tensor, pairs: Tensor) -> Tensor:
-        """Scores of `pairs` [B, 2] in the graph of `edge_index` [2, E]: [B], float64, on the pairs' device.
+        """Score `pairs` [B, 2] in the graph of `edge_index` [2, E].
 
-        Links among the pairs are not hidden: no heuristic but "katz" and "spd" looks at them, and pairs of an
-        evaluation are not edges.
+        Links of the pairs themselves are not hidden. The pairs of an evaluation are not edges of the graph.
+
+        Returns:
+            Scores [B], float64, on the device of `pairs`.
 
         Raises:
-            UsageError: where Katz does not converge.
+            UsageError: if the Katz index does not converge.
             ValueError: for nodes outside the graph.
         """
         adjacency = self._last.get((edge_index,), lambda: self._matrix(edge_index), self.directed)

@@ -1,4 +1,4 @@
-"""Heuristic scores as regression targets of like size (Truong et al., 2026, App. C.1)."""
+"""Heuristic scores as regression targets of similar range (Truong et al., 2026, App. C.1)."""
 
 from __future__ import annotations
 
@@ -24,33 +24,36 @@ _OVERLAPS = {"cn": common_neighbors, "aa": adamic_adar, "ra": resource_allocatio
 
 
 class HeuristicTargets:
-    r"""A heuristic on the full graph, made a target: logarithm, common range, outliers clipped.
+    r"""Targets from the scores of a heuristic on the full graph: logarithms, scaled, with outliers clipped.
 
-    - "cn", "aa", "ra": :math:`\log(1 + s)` divided by its 99.99th percentile, at most 1;
-    - "katz" (beta 0.005) and "pagerank" (alpha 0.85, both nodes' multiplied): :math:`\log(s + 10^{-20})` less
-      its mean, divided by its standard deviation, at most its 99th percentile;
-    - "spd": :math:`\log(1 + d)`, and :math:`\log(1 + 1.5\,d_{max})` without a path, where :math:`d_{max}` is
-      the largest diameter of a component.
+    - "cn", "aa", "ra": :math:`\log(1 + s)`, divided by its 99.99th percentile, at most 1.
+    - "katz" (beta 0.005) and "pagerank" (alpha 0.85, product of both nodes): :math:`\log(s + 10^{-20})` minus
+      its mean, divided by its standard deviation, at most its 99th percentile.
+    - "spd": :math:`\log(1 + d)`. Pairs without a path have :math:`\log(1 + 1.5\,d_{max})`, where
+      :math:`d_{max}` is the largest diameter of a component.
 
-    The paper does not say over which pairs mean, deviation and percentiles are taken. Here: the links of the
-    graph and as many unlinked pairs, always the same, whatever the seed of a run.
+    The paper does not say from which pairs the mean, the deviation and the percentiles are computed. Here
+    these are the links of the graph and as many unlinked pairs. The unlinked pairs are always the same, for
+    every seed of a run.
 
-    A pair's own link is not in the subgraphs that a model sees. So that it cannot be asked for what it cannot
-    know, `hide_link` leaves the link out of Katz and of shortest paths. Overlaps do not depend on it, and
-    PageRank is left as it is.
+    A pair's own link is not in the subgraph that a model sees, so the model could not predict a target that
+    depends on the link. With `hide_link`, Katz and shortest paths leave it out. Overlaps do not depend on it,
+    and PageRank is not changed.
 
     Args:
         edge_index: Edges of the graph, [2, E], int64; they count in both directions.
         num_nodes: N.
         name: "cn", "aa", "ra", "katz", "spd" or "pagerank".
-        hide_link: Whether Katz and shortest paths leave a pair's own link out.
+        hide_link: Whether Katz and shortest paths leave out a pair's own link.
 
     Attributes:
-        location: Subtracted from logarithms, which are then divided by `scale` and cut at `ceiling`.
+        location: Number that is subtracted from the logarithms.
+        scale: Number by which the result is divided.
+        ceiling: Largest target; infinite for "spd".
 
     Raises:
-        UsageError: where Katz does not converge.
-        ValueError: for another name, or a graph without edges or with all of them.
+        UsageError: for an unknown name, a graph without edges, or if the Katz index does not converge.
+        ValueError: for edges that are not valid, or if all pairs of nodes are linked.
     """
 
     def __init__(
@@ -67,19 +70,19 @@ class HeuristicTargets:
             return
         logarithms = self._logarithms(_reference(self.adjacency))
         if name in _OVERLAPS:
-            # 0 where nobody has a common neighbour.
+            # The percentile is 0 if no pair has common neighbours.
             self.scale, self.ceiling = float(np.percentile(logarithms, 99.99)) or 1.0, 1.0
         else:
             self.location, self.scale = float(logarithms.mean()), float(logarithms.std()) or 1.0
             self.ceiling = float(np.percentile((logarithms - self.location) / self.scale, 99))
 
     def __call__(self, pairs: Tensor) -> Tensor:
-        """Targets of `pairs` [B, 2]: [B], float32, on the CPU."""
+        """Targets [B] of `pairs` [B, 2], float32, on the CPU."""
         targets = (self._logarithms(pairs.detach().cpu().numpy()) - self.location) / self.scale
         return torch.from_numpy(np.minimum(targets, self.ceiling).astype(np.float32))
 
     def scores(self, pairs: Any) -> NDArray[np.float64]:
-        """The heuristic itself, [B]; distances without a path are 1.5 times the diameter."""
+        """Scores [B] of the heuristic for `pairs` [B, 2]; 1.5 times the diameter for "spd" without a path."""
         adjacency = self.adjacency
         if self.name == "pagerank":
             return pagerank(adjacency, pairs)
@@ -95,7 +98,7 @@ class HeuristicTargets:
 
 
 def _reference(adjacency: Any) -> NDArray[np.int64]:
-    """Every link once, and as many unlinked pairs, [2 n, 2]."""
+    """All n links, once each, and n unlinked pairs, [2 n, 2]."""
     edges = adjacency.tocoo()
     source, target = edges.coords
     once = source < target

@@ -1,4 +1,4 @@
-"""Where random walks stay: PageRank of both nodes, and personalised PageRank of one for the other."""
+"""Scores by random walks: the product of both nodes' PageRank, and personalised PageRank."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from graphzoo.heuristics.adjacency import (
 )
 from graphzoo.heuristics.paths import shortest_path
 
-# Walk, its successor, their difference and the sum: float64 each.
+# The distribution before and after a step, their difference, and a temporary of its sum: float64 each.
 _BYTES_PER_ENTRY = 32
 
-# Steps between two looks at the change, which cost about as much as a step on a sparse graph.
+# Steps between two checks of the change. On a sparse graph a check takes about as long as a step.
 _CHECK = 8
 
 
@@ -33,22 +33,27 @@ def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e
     """PageRank of u times PageRank of v (Brin and Page, 1998).
 
     Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        pairs: (u, v), [B, 2], integers.
-        alpha: Probability of following an edge, in [0, 1); else the walk begins anew at any node.
-        tol: Bound on the sum of the distribution's absolute errors, beside those of rounding.
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        pairs: Pairs (u, v), [B, 2], integers.
+        alpha: Probability of following an edge, in [0, 1); otherwise the walk jumps to a random node.
+        tol: Bound for the sum of the absolute errors of PageRank, without rounding errors.
 
     Returns:
         Scores [B], float64.
+
+    Raises:
+        UsageError: if `alpha` or `tol` is out of range.
+        ValueError: if `adjacency` or `pairs` are not valid.
     """
     u, v = check_pairs(adjacency, pairs)
     check_range(at_least=0, below=1, alpha=alpha)
     check_range(at_least=1e-300, at_most=2, tol=tol)
-    # p = alpha P^T p + (1 - alpha) / N; walks leave dead ends for any node
+    # p = alpha P^T p + (1 - alpha) / N; from dead ends walks jump to a random node.
     num_nodes = adjacency.shape[0]
     transition, dead_ends = _transition(adjacency)
     p = np.full(num_nodes, 1 / max(num_nodes, 1))
-    # A step shrinks distances by alpha, and the first is at most 2. The change may end above zero: rounding.
+    # Each step multiplies the distance to the solution, at first at most 2, by alpha or less. The number of
+    # steps is limited, since rounding errors may keep the change above the tolerance.
     most = max(1, math.ceil(math.log(tol / 2) / math.log(alpha))) if alpha else 1
     for _ in range(most if num_nodes else 0):
         following = alpha * (transition @ p)
@@ -56,7 +61,7 @@ def pagerank(adjacency: Any, pairs: Any, *, alpha: float = 0.85, tol: float = 1e
         following /= following.sum()
         change = np.abs(following - p).sum()
         p = following
-        # of a change below 4e-15 rounding is all that is left
+        # A change below 4e-15 is only rounding error.
         if change <= max(tol * (1 - alpha) / max(alpha, 1e-300), 4e-15):
             break
     scores: NDArray[np.float64] = p[u] * p[v]
@@ -72,21 +77,26 @@ def personalized_pagerank(
     rtol: float = 1e-9,
     max_bytes: int = MAX_BYTES,
 ) -> NDArray[np.float64]:
-    r"""How often walks that begin anew at u are at v, plus the same from v to u; 0 where no path leads.
+    r"""Personalised PageRank of v for walks that restart at u, plus that of u for v; 0 without a path.
 
-    Of :math:`\pi_u = (1 - \alpha) \sum_k \alpha^k x_k` with x_k the walk after k steps, the terms after the
-    last one computed are put as equal to it. Walks that reach a dead end begin anew.
+    This is entry v of :math:`\pi_u = (1 - \alpha) \sum_k \alpha^k x_k`, where :math:`x_k` is the distribution
+    of the walk after k steps. The sum is computed until it is exact enough if all further :math:`x_k` are
+    replaced by the last one. Walks restart at a dead end.
 
     Args:
-        adjacency: From `adjacency_matrix`, [N, N].
-        pairs: (u, v), [B, 2], integers.
-        alpha: Probability of following an edge, in [0, 1).
-        symmetric: Add both directions; else the walk is that of u.
+        adjacency: Result of `adjacency_matrix`, [N, N].
+        pairs: Pairs (u, v), [B, 2], integers.
+        alpha: Probability of following an edge instead of restarting, in [0, 1).
+        symmetric: Whether to add both directions; False takes only walks from u.
         rtol: Relative error of a score.
-        max_bytes: Working memory; at least one walk of N entries is held.
+        max_bytes: Working memory; at least one distribution of N entries is used.
 
     Returns:
         Scores [B], float64.
+
+    Raises:
+        UsageError: if `alpha` is out of range.
+        ValueError: if `adjacency` or `pairs` are not valid.
     """
     check_range(at_least=0, below=1, alpha=alpha)
     u, v = check_pairs(adjacency, pairs)
@@ -110,7 +120,7 @@ def personalized_pagerank(
 
 @dataclass
 class _Walks:
-    """Walks from several nodes side by side."""
+    """Random walks from several nodes at once."""
 
     transition: Any
     dead_ends: NDArray[np.int64]
@@ -118,7 +128,7 @@ class _Walks:
     rtol: float
 
     def scores(self, start: NDArray[np.int64], goal: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-        """Share of the walk from `start` [B] that is spent at `goal` [B]."""
+        """Personalised PageRank of `goal` [B] for walks that restart at `start` [B]."""
         scores = np.zeros(len(start))
         for rows, sources, column in columns_of(start, width):
             scores[rows] = self._sum(sources, goal[rows], column)
@@ -140,8 +150,8 @@ class _Walks:
             here = following[goal, column]
             scores[unsettled] += (1 - self.alpha) * weight * here[unsettled]
             if step % _CHECK == 0:
-                # A step brings two distributions no further apart, so later terms differ from this one by
-                # at most this change per step.
+                # A step does not increase the distance of two distributions. So each later step changes the
+                # distribution by at most as much as this one.
                 change = np.abs(following - walk).sum(axis=0)
                 rest = weight * change * (self.alpha / (1 - self.alpha))
                 settled = unsettled & (rest[column] <= self.rtol * scores)
@@ -154,7 +164,7 @@ class _Walks:
 
 
 def _transition(adjacency: Any) -> tuple[Any, NDArray[np.int64]]:
-    """Probabilities to get from column to row, and the nodes that no edge leaves."""
+    """Probabilities of a step from column to row, [N, N], and the nodes without outgoing edges."""
     degree = np.diff(adjacency.indptr)
     share = np.divide(1.0, degree, where=degree > 0, out=np.zeros(len(degree)))
     rows = sparse.diags_array(share) @ adjacency

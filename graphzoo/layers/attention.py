@@ -1,4 +1,4 @@
-"""Softmax attention with padding, and with dropout that leaves the global random state alone."""
+"""Softmax attention with padding, and with dropout that does not use the global random state."""
 
 from __future__ import annotations
 
@@ -25,31 +25,34 @@ def masked_attention(
     p: float = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """`scaled_dot_product_attention`, whose dropout of the attention weights is drawn from a generator.
+    """`scaled_dot_product_attention` with dropout of the attention weights from a given generator.
 
-    Without dropout, and on CUDA, this is torch's function. Its kernels draw from the device's global
-    generator: for the time of the call that one replaces `generator`, and is put back afterwards.
-    Elsewhere torch has no fused kernel with dropout; a function of our own keeps one matrix [Q, T] per head
-    for the backward pass, and what it draws does not depend on the number of threads.
+    Without dropout, and on CUDA, this calls torch's function. Its CUDA kernels draw from the device's global
+    generator. So this gets the state of `generator` during the call, and then its own state back. On other
+    devices torch has no fused kernel with dropout. There graphzoo's own function stores one matrix [Q, T] per
+    head for the backward pass; its dropout does not depend on the number of threads.
 
     Args:
-        query: [B, H, Q, D]; the result is [B, H, Q, E].
+        query: [B, H, Q, D].
         key: [B, H, T, D].
         value: [B, H, T, E].
-        mask: True where a key may be attended to, [B, T], bool; None where all may. At least one per row.
-        p: Probability with which a weight is dropped, in [0, 1).
-        generator: On the device of `query`; needed, and looked at, only with dropout.
+        mask: True for keys that are attended to, at least one in each row, [B, T], bool; None for all.
+        p: Probability of dropping a weight, in [0, 1).
+        generator: Generator on the device of `query`; needed only with dropout.
+
+    Returns:
+        [B, H, Q, E].
 
     Raises:
-        ValueError: if `p` is out of range, or there is dropout and no generator.
+        ValueError: if `p` is out of range, or above 0 without a generator.
     """
     check_range(at_least=0, below=1, p=p)
     allowed = None if mask is None else mask[:, None, None]
     if p == 0:
-        with _without_plans(query):
+        with _without_cudnn(query):
             return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
     if generator is None:
-        raise ValueError("dropout needs a generator while training: take NoiseStream.generator(...)")
+        raise ValueError("dropout needs a generator in training, such as NoiseStream.generator(...)")
     if query.device.type == "cuda":
         return _attend_with_global_noise(query, key, value, allowed, p, generator)
     return _attend_with_own_noise(query, key, value, mask, p, generator)
@@ -59,16 +62,17 @@ def masked_attention(
 def _attend_with_global_noise(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, p: float, generator: torch.Generator
 ) -> Tensor:
-    with _standing_in_for(generator), _without_plans(query):
+    with _global_state_of(generator), _without_cudnn(query):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=p)
 
 
 @contextmanager
-def _without_plans(query: Tensor) -> Iterator[None]:
-    """Keep cuDNN out: it makes a plan for every new shape, which takes far longer than the attention.
+def _without_cudnn(query: Tensor) -> Iterator[None]:
+    """A context in which torch's attention does not use cuDNN.
 
-    On an H200 a bf16 step of 32 subgraphs of all sizes took 300 to 350 ms, in float32, which cuDNN does not
-    take, 24 to 26 (torch 2.11). What else is switched on or off stays so; in compiled code torch chooses.
+    cuDNN makes a plan for every new shape, which takes far longer than the attention. On an H200 a step of 32
+    subgraphs of different sizes took 300 to 350 ms in bfloat16, and 24 to 26 ms in float32, which cuDNN does
+    not support (torch 2.11). Other settings are not changed. In compiled code torch chooses the backend.
     """
     if query.device.type != "cuda" or torch.compiler.is_compiling():
         yield
@@ -82,8 +86,8 @@ def _without_plans(query: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def _standing_in_for(generator: torch.Generator) -> Iterator[None]:
-    """Let the global generator of a device draw what `generator` would, then put it back as it was."""
+def _global_state_of(generator: torch.Generator) -> Iterator[None]:
+    """A context in which the global generator of the device continues `generator`; its state is restored."""
     device = generator.device
     if device.type == "cuda":
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -111,7 +115,7 @@ def _attend_with_own_noise(
 
 
 class _Attention(Function):
-    """Weights are kept for the backward pass with a minus where they were dropped: one matrix says both."""
+    """Attention with dropout; in the stored weights, those that were dropped are negative."""
 
     @staticmethod
     def forward(

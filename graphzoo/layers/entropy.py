@@ -1,4 +1,4 @@
-"""How widely attention is spread, between 0 and 1."""
+"""The entropy of attention, as a number between 0 and 1."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from torch import Tensor
 
 
 def row_entropy(weights: Tensor, count: Tensor | None = None) -> Tensor:
-    r"""Entropy of rows of attention weights, divided by that of equal weights.
+    r"""Entropy of rows of attention weights, divided by the entropy of equal weights.
 
     .. math:: -\frac{1}{\log n} \sum_u w_u \log w_u
 
     Args:
-        weights: At least 0, summing to 1 over the last dimension, [..., n].
-        count: How many of the n may be attended to, [...] or broadcasting to it; None: all.
+        weights: Weights of at least 0 that sum to 1 over the last dimension, [..., n].
+        count: Number of keys that a row may attend to, in a shape that broadcasts to [...]; None for n.
 
     Returns:
-        [...], float32 or wider: 1 for equal weights, 0 where all lies on one, or where there is only one.
+        [...], float32 or wider: 1 for equal weights; 0 if one weight is 1, or if there is only one key.
 
     >>> row_entropy(torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0]]))
     tensor([1., 0.])

@@ -1,4 +1,4 @@
-"""A linear map of some rows of a feature table, for encoders that see a few nodes of a large graph."""
+"""A linear map of some rows of a feature table, for encoders that read few nodes of a large graph."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from graphzoo.ops.sparse import SparseMatrix, refuse_gradient
 
 
 class FeatureRows(nn.Module):
-    """`torch.nn.Linear` of a table's rows [N, F], each distinct one mapped once, however often asked for.
+    """`torch.nn.Linear` of some rows of a table [N, F]; a row that occurs several times is mapped only once.
 
-    On CUDA each entry is, unless the table is smaller: to learn which are distinct, the host would wait.
+    On CUDA every occurrence of a row of a dense table is mapped, unless the whole table has fewer rows: the
+    host would wait for the number of distinct rows.
     """
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -23,15 +24,20 @@ class FeatureRows(nn.Module):
 
     @run_eagerly
     def forward(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Map rows [...], int64, of a table [N, F], dense or sparse CSR, of any dtype but complex.
+        """Map some rows of a table.
+
+        Args:
+            x: Table [N, F], dense or sparse CSR, of any dtype except complex.
+            rows: Numbers of the rows, [...], int64.
 
         Returns:
-            Mapped rows, [U, D], and which of them each entry of `rows` is, int64: `F.embedding` takes both.
+            The mapped rows [U, D], and for each entry of `rows` its position among them, [...], int64, as
+            `torch.nn.functional.embedding` takes them.
         """
         exports = torch.compiler.is_exporting()
         if not exports and rows.numel() >= x.shape[0]:
             return self.linear(self._cast(x)), rows
-        # How many rows differ is no number in an export, and one of a GPU only when all before it is done.
+        # An export does not know the number of distinct rows, and the host would wait for it on a GPU.
         if exports or (rows.is_cuda and x.layout is torch.strided):
             each = torch.arange(rows.numel(), device=rows.device).view_as(rows)
             return self.linear(self._cast(x[rows.flatten()])), each
@@ -40,16 +46,16 @@ class FeatureRows(nn.Module):
         return self.linear(part), position
 
     def _cast(self, x: Tensor) -> Tensor:
-        """To the precision of the weights, after rows are taken: a table may be large."""
+        """Convert to the dtype of the weights, after rows are selected since a table may be large."""
         return x.to(self.linear.weight.dtype)
 
 
 def _sparse_rows(x: Tensor, rows: Tensor) -> SparseMatrix:
-    """Some rows of a CSR tensor, in the order given."""
+    """Select rows of a CSR tensor, in the given order."""
     refuse_gradient(x)
     begin, end = x.crow_indices()[rows].long(), x.crow_indices()[rows + 1].long()
     rowptr = F.pad((end - begin).cumsum(0), (1, 0))
-    # Entry i of the result is as far from the end of its row here as it is there.
+    # An entry has the same distance to the end of its row in `x` and in the result.
     shift = (end - rowptr[1:]).repeat_interleave(end - begin)
     entry = torch.arange(shift.numel(), device=x.device) + shift
     return SparseMatrix(rowptr, x.col_indices()[entry], x.values()[entry], (rows.numel(), x.shape[1]))

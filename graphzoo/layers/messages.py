@@ -1,7 +1,7 @@
-"""Which edges a score comes from: the derivative in the weight of each edge's messages.
+"""The contribution of each edge to a score: the derivative with respect to the weight of its messages.
 
-Message-passing kernels never hold a message per edge, so there is no tensor of edge weights to differentiate.
-The derivative follows from what a layer was given and from the gradient of what it returned.
+Message-passing kernels do not store messages, so there is no tensor of edge weights to differentiate. The
+derivative is computed from the input of each layer and the gradient of its output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphzoo.ops.relational_spmm import QueryGraph, RelationalGraph, relational_spmm
 
-_CHUNK_ELEMENTS = 2**22  # of the [edges, B, D] products that are held at a time
+_CHUNK_ELEMENTS = 2**22  # of the messages [edges, B, D] that are computed at once
 
 
 class _Call(NamedTuple):
@@ -27,32 +27,32 @@ class _Call(NamedTuple):
 
 
 class RecordedMessages:
-    """Calls of message layers by the thread that made this; see `recorded_messages`."""
+    """Recorded calls of message layers, by the thread that created this object; see `recorded_messages`."""
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
         self._thread = get_ident()
 
     def note(self, module: nn.Module, arguments: tuple[Any, ...], result: Tensor) -> None:
-        """Forward hook of a message layer: `module(states, relation, graph, edge_mask)`."""
+        """Record a call `module(states, relation, graph, edge_mask)`; a forward hook of message layers."""
         if get_ident() == self._thread:
             self.calls.append(_Call(module, arguments[0].detach(), arguments[1].detach(), result))
 
     def edge_gradients(
         self, score: Tensor, graph: RelationalGraph | QueryGraph, edge_mask: Tensor | None
     ) -> Tensor:
-        r"""Derivative of a score in the weight of every edge, summed over all recorded layers.
+        r"""Derivative of a score with respect to the weight of every edge, summed over all recorded layers.
 
         .. math:: \frac{\partial s}{\partial w_{(u, r, v)}} = \sum_{\text{layers}}
             \langle \frac{\partial s}{\partial \mathrm{aggregated}_v}, z_u \circ \mathrm{relation}_r \rangle
 
         Args:
-            score: Scalar made of the recorded calls' results.
-            graph: The graph of the calls; a `QueryGraph` of one query.
-            edge_mask: The mask of the calls, [E] or None.
+            score: Scalar computed from the results of the recorded calls.
+            graph: The graph of the calls, a `RelationalGraph` or a `QueryGraph` of one query.
+            edge_mask: The edge mask of the calls, [E], bool, or None.
 
         Returns:
-            [E], in the order of `graph.edge_index`.
+            [E], in the order of `graph.edge_index`; 0 for edges that the mask leaves out.
         """
         total = score.new_zeros(graph.num_edges)
         if not self.calls:
@@ -77,7 +77,7 @@ class RecordedMessages:
 def _add_products(
     total: Tensor, states: Tensor, relation: Tensor, gradient: Tensor, graph: RelationalGraph | QueryGraph
 ) -> None:
-    """Add <gradient_v, states_u * relation_r> of every edge, some edges at a time."""
+    """Add <gradient_v, states_u * relation_r> of every edge to `total` [E], some edges at a time."""
     size = max(1, _CHUNK_ELEMENTS // max(1, states[0].numel()))
     source, target = graph.edge_index
     for start in range(0, graph.num_edges, size):
@@ -88,12 +88,14 @@ def _add_products(
 
 @contextmanager
 def recorded_messages(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[RecordedMessages]:
-    """Note the calls of an encoder's message layers, with gradients whatever the caller's mode.
+    """A context that records the calls of an encoder's message layers.
+
+    Gradients are enabled in it, even if the caller has disabled them or frozen parameters.
 
     Args:
         encoder: The encoder.
-        kind: Its message layers: `forward(states [N, B, D], relation [R, B, D], graph, edge_mask)` returns
-            `update(states, sums of messages)`.
+        kind: Class of its message layers. Their `forward(states [N, B, D], relation [R, B, D], graph,
+            edge_mask)` must return `update(states, sums of messages)`.
     """
     recorded = RecordedMessages()
     frozen = [parameter for parameter in encoder.parameters() if not parameter.requires_grad]
@@ -104,7 +106,7 @@ def recorded_messages(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[Rec
             if isinstance(module, kind):
                 stack.callback(module.register_forward_hook(recorded.note).remove)
         try:
-            for parameter in frozen:  # or there would be no graph to go back through
+            for parameter in frozen:  # else autograd may record nothing
                 parameter.requires_grad_()
             yield recorded
         finally:

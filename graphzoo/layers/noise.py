@@ -1,4 +1,4 @@
-"""Noise of training that leaves the global random state alone and continues where a checkpoint stopped."""
+"""Random noise of training that does not use the global random state, and continues after a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.last_result import version_of
 from graphzoo.ops.random import hash_integers, hash_numbers
 
-# What a seed is for, so that equal numbers in different roles do not give equal noise.
+# Part of every seed, so that equal numbers in different roles do not give equal noise.
 _NAMED, _COUNTED, _FIXED = 1, 2, 3
 
-_lent = threading.RLock()
+_global_state_lock = threading.RLock()
 _modes_lock = threading.Lock()
-# How many evaluate a module now, and the mode that it returns to.
+# For each module in evaluation, the number of its users and the mode to restore.
 _evaluated: WeakKeyDictionary[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 
 
 class NoiseStream(nn.Module):
-    """Generators for one forward pass after the other; the global random state is neither read nor changed.
+    """A stream of random generators, one for each forward pass, independent of the global random state.
 
-    Each draw is named, by the caller or by its number: the buffer `draws` counts the unnamed ones and is part
-    of the state dict, so that training that resumes from a checkpoint meets the noise it would have met.
+    A generator is seeded by a number of the caller, or by its position in the stream. The buffer `draws`
+    counts the latter. It is part of the state dict, so that training resumed from a checkpoint has the same
+    noise as if it had not been interrupted.
 
     Args:
-        seed: Streams of different seeds are independent.
-        persistent: False leaves the count out of the state dict, as weights from before the stream have none.
+        seed: Seed of the stream.
+        persistent: Whether `draws` is part of the state dict; False if older weights without it must load.
     """
 
     draws: Tensor
@@ -46,10 +47,14 @@ class NoiseStream(nn.Module):
 
     @run_eagerly
     def generator(self, noise_seed: int | None, device: torch.device | str) -> torch.Generator:
-        """A new generator: a function of (seed, noise_seed), or the next of the stream if that is None.
+        """A new generator that is a function of (seed, noise_seed), or the next of the stream.
+
+        Args:
+            noise_seed: Any integer; None takes the next generator of the stream.
+            device: Device of the generator.
 
         Raises:
-            UsageError: if the next is asked for in a backward pass.
+            UsageError: if `noise_seed` is None in a backward pass.
         """
         if noise_seed is not None:
             return self._seeded(device, _NAMED, noise_seed)
@@ -60,14 +65,21 @@ class NoiseStream(nn.Module):
         return self._seeded(device, _COUNTED, count)
 
     def key(self) -> Tensor:
-        """The next of the stream as a number for `hash_integers`, on its device, which nobody waits for."""
+        """The next number of the stream, a tensor for `hash_integers`; the host does not wait for a device.
+
+        Raises:
+            UsageError: in a backward pass.
+        """
         if not torch.compiler.is_compiling():
             _refuse_backward()
         self.draws += 1
         return hash_integers(self.seed, _COUNTED, self.draws)
 
     def _count(self) -> int:
-        """The buffer as a number: of a GPU it is read once, then counted along until something changes it."""
+        """The value of `draws`.
+
+        From a GPU it is read only once, and then counted on the host until something else changes the buffer.
+        """
         if self.draws.device.type != "cpu" and self._last is not None:
             buffer, version, count = self._last
             if buffer is self.draws and version is not None and version == version_of(buffer):
@@ -75,11 +87,11 @@ class NoiseStream(nn.Module):
         return int(self.draws)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_last": None}  # a copy has a buffer of its own
+        return {**vars(self), "_last": None}  # a copy has its own buffer
 
     @run_eagerly
     def fixed_generator(self, device: torch.device | str) -> torch.Generator:
-        """The same generator every time, a function of the seed alone: for evaluation."""
+        """A generator for evaluation that is the same in every call, a function of the seed alone."""
         return self._seeded(device, _FIXED, 0)
 
     def _seeded(self, device: torch.device | str, purpose: int, number: int) -> torch.Generator:
@@ -88,22 +100,26 @@ class NoiseStream(nn.Module):
 
 
 def _refuse_backward() -> None:
-    """Recomputed activations would be of other noise than the loss, and their gradients wrong."""
+    """Raise in a backward pass: recomputed activations with other noise would give wrong gradients."""
     if torch._C._current_graph_task_id() != -1:
         raise UsageError(
-            "an encoder draws noise in a backward pass: where torch.utils.checkpoint runs it again, that is "
-            "not the noise of the loss\nGive the call noise_seed, a new number in each step"
+            "an encoder draws noise in a backward pass: torch.utils.checkpoint runs it again, with other "
+            "noise than in the forward pass\n"
+            "Give the call noise_seed, a new number in each step"
         )
 
 
 def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bool) -> Tensor:
-    """Dropout with a generator of its own: entries are kept with probability 1 - p and divided by it.
+    """Dropout from a given generator: entries are kept with probability 1 - p, and divided by it.
 
     Args:
-        x: Any shape.
-        p: Probability of a zero, in [0, 1), taken in steps of 2^-16.
-        generator: On the device of `x`; only looked at when something is drawn.
-        training: False returns `x` itself.
+        x: Tensor of any shape.
+        p: Probability of dropping an entry, in [0, 1); rounded to a multiple of 2^-16.
+        generator: Generator on the device of `x`; needed only in training with `p` above 0.
+        training: Whether to drop; False returns `x` itself.
+
+    Returns:
+        Tensor in the shape of `x`.
 
     Raises:
         ValueError: if `p` is out of range, or a generator is needed and missing.
@@ -112,25 +128,26 @@ def dropout(x: Tensor, p: float, generator: torch.Generator | None, training: bo
     if not training or p == 0:
         return x
     if generator is None:
-        raise ValueError("dropout needs a generator while training: take NoiseStream.generator(...)")
+        raise ValueError("dropout needs a generator in training, such as NoiseStream.generator(...)")
     keep, scale = draw_kept(x, p, generator)
-    # A product: `torch.where` with its gradient takes six times as long on the CPU.
+    # On the CPU, `torch.where` and its gradient take six times as long as a product.
     return x * (keep.to(x.dtype) * scale)
 
 
 @contextmanager
 def seeded_noise(generator: torch.Generator) -> Iterator[None]:
-    """For code that draws from the global random state: lend it, seeded as the generator, and put it back.
+    """A context for code that draws from the global random state, such as layers of PyG.
 
-    One thread at a time has it.
+    In the context the global state is seeded with the initial seed of `generator`; then it is restored. Only
+    one thread at a time can be in this context.
     """
-    with _lent:
-        with _lend(generator):
+    with _global_state_lock:
+        with _seeded_global_state(generator):
             yield
 
 
 @contextmanager
-def _lend(generator: torch.Generator) -> Iterator[None]:
+def _seeded_global_state(generator: torch.Generator) -> Iterator[None]:
     device, seed = generator.device, generator.initial_seed()
     if device.type == "cpu":
         state = torch.default_generator.get_state()
@@ -150,9 +167,10 @@ def _lend(generator: torch.Generator) -> Iterator[None]:
 
 @contextmanager
 def in_evaluation(module: nn.Module) -> Iterator[None]:
-    """All its modules without noise; then each in the mode that it was in, as some may be frozen.
+    """A context in which a module is in evaluation mode.
 
-    Of several threads the last one out puts the mode of a part back.
+    Afterwards each of its submodules returns to its own mode, since some may be frozen. If several threads
+    use the module, the last one restores the modes.
     """
     parts = [*module.modules()]
     with _modes_lock:
@@ -173,14 +191,23 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
 
 
 def draw_kept(x: Tensor, p: float, generator: torch.Generator) -> tuple[Tensor, float]:
-    """Which entries dropout with probability `p` keeps, bool in the shape of `x`, and the scale they get."""
+    """Choose the entries that dropout keeps.
+
+    Args:
+        x: Tensor of any shape.
+        p: Probability of dropping an entry.
+        generator: Generator on the device of `x`.
+
+    Returns:
+        True for entries that are kept, bool, in the shape of `x`; and the factor by which these are scaled.
+    """
     dropped = min(round(p * 65536), 65535)
     return _random_bits(x, generator) >= dropped - 32768, 65536 / (65536 - dropped)
 
 
 @run_eagerly
 def _random_bits(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Uniform 16-bit integers in the shape of x: four of one draw, which on the CPU is the slow part."""
+    """Uniform 16-bit integers in the shape of x; each 64-bit draw, which is slow on the CPU, gives four."""
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
     words.random_(-(2**63), None, generator=generator)
     return words.view(torch.int16)[: x.numel()].view(x.shape)

@@ -1,4 +1,7 @@
-"""The graph of relations: how the relations of a knowledge graph meet, whatever they are called."""
+"""The graph of relations, whose edges join relations of a knowledge graph that share entities.
+
+It depends only on the facts, not on the names or numbers of relations.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ if TYPE_CHECKING:
 
 
 NUM_WAYS = 6
-"""Ways in which two relations meet: the second dimension of `RelationGraph.propagate`."""
+"""Number of ways in which two relations can share entities; second dimension of `RelationGraph.propagate`."""
 
 
 class RelationGraph(NamedTuple):
-    """What 2R relations, inverses included, have in common.
+    """The entities and pairs that 2R relations, inverses included, have in common.
 
-    Inverting a relation turns its heads into tails, so these two matrices say all of ULTRA's four (heads with
-    heads, heads with tails, tails with heads, tails with tails) and the pairs.
+    ULTRA has four matrices: heads with heads, heads with tails, tails with heads, tails with tails. The
+    inverse of a relation has its tails as heads. So `heads` and `inverse` contain all four, and `pairs` adds
+    the pairs of entities.
     """
 
     heads: SparseMatrix | Tensor
@@ -36,16 +40,16 @@ class RelationGraph(NamedTuple):
     """The inverse of each relation, [2R], int64."""
 
     def to(self, device: torch.device | str) -> RelationGraph:
-        """The same on another device."""
+        """Copy the matrices to another device."""
         return RelationGraph(self.heads.to(device), self.pairs.to(device), self.inverse.to(device))
 
     def to_dense(self) -> RelationGraph:
-        """The same with dense matrices, as exported programs take them."""
+        """Convert to dense matrices, which exported programs take."""
         heads, pairs = (m if isinstance(m, Tensor) else m.to_dense() for m in (self.heads, self.pairs))
         return RelationGraph(heads, pairs, self.inverse)
 
     def unweighted(self) -> RelationGraph:
-        """The same with 1 wherever two relations meet."""
+        """Replace every positive cosine by 1."""
         heads, pairs = (
             (m != 0).to(m.dtype) if isinstance(m, Tensor) else m.with_values(torch.ones_like(m.values))
             for m in (self.heads, self.pairs)
@@ -53,25 +57,26 @@ class RelationGraph(NamedTuple):
         return RelationGraph(heads, pairs, self.inverse)
 
     def propagate(self, states: Tensor) -> Tensor:
-        """States of the relations that each relation meets, weighted by the cosines, way by way.
+        """Sum the states of related relations, weighted by the cosines, for each of six ways to be related.
 
         Args:
-            states: [2R, F].
+            states: States of the relations, [2R, F].
 
         Returns:
-            [2R, 6, F]: of relations whose heads are this one's heads, whose tails are its heads, whose heads
-            are its tails, whose tails are its tails, that join the same pairs, that join them in reverse.
+            [2R, 6, F]. For each relation these are the sums over relations whose heads are among its heads,
+            whose tails are among its heads, whose heads are among its tails, whose tails are among its tails,
+            that have the same (head, tail) pairs, and that have these pairs reversed.
         """
-        turned = states[self.inverse]
-        at_head, turned_at_head = self.heads.matmul(states), self.heads.matmul(turned)
+        of_inverse = states[self.inverse]
+        heads_at_head, tails_at_head = self.heads.matmul(states), self.heads.matmul(of_inverse)
         return torch.stack(
             [
-                at_head,
-                turned_at_head,
-                at_head[self.inverse],
-                turned_at_head[self.inverse],
+                heads_at_head,
+                tails_at_head,
+                heads_at_head[self.inverse],
+                tails_at_head[self.inverse],
                 self.pairs.matmul(states),
-                self.pairs.matmul(turned),
+                self.pairs.matmul(of_inverse),
             ],
             dim=1,
         )
@@ -82,14 +87,14 @@ _known: WeakKeyDictionary[RelationalGraph, dict[torch.device, RelationGraph]] = 
 
 @run_eagerly
 def compare_relations(graph: RelationalGraph | QueryGraph) -> RelationGraph:
-    """The graph of relations of all facts, made once per graph and device.
+    """The graph of relations of a knowledge graph, computed once for each graph and device.
 
     Args:
-        graph: Facts with inverses: edge i and edge i + E/2 are each other's inverse, type r and r + R; or
-            links of one relation. Of a `QueryGraph` the whole graph that it is a part of.
+        graph: Facts with inverses, or links of one relation. Edge i + E/2 must be the inverse of edge i, and
+            have type r + R for type r. For a `QueryGraph` its attribute `whole` is used.
 
     Raises:
-        UsageError: for a graph without inverses, or a `QueryGraph` that does not know its whole graph.
+        UsageError: for facts without inverses, a `QueryGraph` whose `whole` is None, or too many entities.
     """
     from graphzoo.ops import QueryGraph
 
@@ -97,21 +102,21 @@ def compare_relations(graph: RelationalGraph | QueryGraph) -> RelationGraph:
     if isinstance(graph, QueryGraph):
         if graph.whole is None:
             raise UsageError(
-                "relations are compared over the whole graph, which this QueryGraph does not know: "
-                "set its attribute `whole`, as NeighbourhoodSampler does"
+                "relations are compared over the whole graph, but this QueryGraph has no `whole`: set this "
+                "attribute to the RelationalGraph that it was sampled from"
             )
         graph = graph.whole
     known = _known.setdefault(graph, {})
     if device not in known:
-        # in training, though the first call may be in evaluation
+        # The first call may be in inference mode, and a later one needs gradients.
         with torch.inference_mode(False):
-            counted = next(iter(known.values()), None)  # on another device
+            counted = next(iter(known.values()), None)  # from another device
             known[device] = (_count_relations(graph) if counted is None else counted).to(device)
     return known[device]
 
 
 def set_relations(graph: RelationalGraph, heads: Tensor, pairs: Tensor) -> None:
-    """Let `compare_relations` give these matrices, [2R, 2R] each, for a graph, instead of counting."""
+    """Set the matrices [2R, 2R] that `compare_relations` returns for a graph instead of computing them."""
     count = heads.shape[0]
     inverse = (torch.arange(count, device=heads.device) + count // 2) % count
     _known[graph] = {graph.device: RelationGraph(heads, pairs, inverse)}
@@ -123,11 +128,11 @@ def _count_relations(graph: RelationalGraph) -> RelationGraph:
     kind = graph.edge_type.cpu().numpy().astype(np.int64)
     half = count // 2
     inverted = np.array_equal(source[:num_facts], target[num_facts:])
-    one_kind = count <= 2 and not kind.any()  # of edges without direction
+    one_kind = count <= 2 and not kind.any()  # links, which have no direction
     if not one_kind and not (inverted and np.array_equal(kind[:num_facts] + half, kind[num_facts:])):
         raise UsageError(
-            "comparing relations needs facts with inverses: edge i + E/2 is the inverse of edge i, its type "
-            "r + R that of r"
+            "comparing relations needs facts with inverses: edge i + E/2 must be the inverse of edge i, and "
+            "have type r + R for type r, as RelationalGraph.from_triples makes them"
         )
     if num_nodes**2 * count >= 2**63:
         raise UsageError(f"{num_nodes:,} entities and {count:,} relations are too many to compare relations")
@@ -140,23 +145,25 @@ def _count_relations(graph: RelationalGraph) -> RelationGraph:
 
 
 def _cosines(place: Any, kind: Any, count: int) -> SparseMatrix:
-    """Places that both of two relations have over the root of the product of their numbers, [2R, 2R].
+    """Cosines of the sets of places of two relations, [2R, 2R].
+
+    The cosine is the number of common places, divided by the root of the product of both numbers of places.
 
     Args:
-        place: Where each edge is, [E]: its head, or its pair.
+        place: Place of each edge, [E]: the number of its head, or of its (head, tail) pair.
         kind: Type of each edge, [E].
         count: 2R.
     """
     from scipy.sparse import csr_array, diags_array
 
-    # each relation once at each place, place by place; one sort of numbers is much faster than np.unique
+    # Distinct (place, relation), sorted by place. Sorting single numbers is much faster than np.unique.
     place = np.sort(place * count + kind)
     place = place[np.concatenate([[True], place[1:] != place[:-1]])] if place.size else place
     place, kind = np.divmod(place, max(count, 1))
     size = np.bincount(kind, minlength=count).astype(np.float64)
     first = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]])) if place.size else place
     length = np.diff(np.append(first, place.size))
-    # where a relation is alone it meets but itself, which is counted already
+    # A place with a single relation contributes only to the diagonal, which is added below.
     shared, rows = np.repeat(length > 1, length), length[length > 1]
     table = csr_array(
         (

@@ -1,4 +1,4 @@
-"""A linear map whose input may be sparse, as wide bags of words are."""
+"""A linear map that also takes sparse input, such as wide bags of words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from graphzoo.ops.sparse import SparseMatrix
 
 
 class SparseLinear(nn.Linear):
-    """`torch.nn.Linear` that also takes sparse input: gradients reach the weight, nothing is made dense.
+    """`torch.nn.Linear` that also takes sparse input, which is not converted to a dense tensor.
 
-    What a sparse tensor is turned into (`SparseMatrix`) is kept as long as calls bring the same tensor.
-    Parameters, their names and their initialisation are those of `torch.nn.Linear`.
+    A sparse tensor is converted to a `SparseMatrix`, which is kept for further calls with the same tensor.
+    Gradients flow to weight and bias, but not to sparse input. Parameters, their names and their
+    initialisation are those of `torch.nn.Linear`.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -25,9 +26,15 @@ class SparseLinear(nn.Linear):
     def forward(
         self, x: Tensor | SparseMatrix, p: float = 0.0, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Map `x` [N, in_features], dense, sparse CSR or a `SparseMatrix`, to [N, out_features].
+        """Map `x` [N, in_features] to [N, out_features].
 
-        With a generator, a share `p` of the entries is dropped first: of sparse input, of its stored values.
+        Args:
+            x: Dense tensor, sparse CSR tensor or `SparseMatrix`.
+            p: Probability of dropping an entry of `x` first; of sparse input, a stored value.
+            generator: Generator of this dropout; None drops nothing.
+
+        Raises:
+            UsageError: for a sparse tensor that requires a gradient, or `p` outside [0, 1).
         """
         drops = generator is not None and p > 0
         if isinstance(x, Tensor):

@@ -1,4 +1,4 @@
-"""Ranking and classification metrics, exact whatever the batches and processes. Loaded on first use."""
+"""Ranking and classification metrics, whose results do not depend on batches or processes."""
 
 from __future__ import annotations
 

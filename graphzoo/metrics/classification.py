@@ -14,7 +14,7 @@ from graphzoo.metrics.finite import first_row, require_finite
 
 
 class Accuracy(Metric):
-    """Share of right predictions, float64: of nodes with one class each, or of all known yes-no labels."""
+    """Share of correct predictions, float64: of classes, or of yes-no labels; unknown labels are left out."""
 
     higher_is_better = True
     is_differentiable = False
@@ -28,17 +28,22 @@ class Accuracy(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Count logits [T, C] of classes [T], int64, or yes-no labels [T, C]; unknown are -1, of floats NaN.
+        """Count a batch.
+
+        Args:
+            logits: [T, C].
+            target: Classes [T], int64, -1 for unknown. Or yes-no labels [T, C], integers with -1 for unknown,
+                or floats with NaN for unknown.
 
         Raises:
-            NonFiniteError: for logits that are not finite: NaN would be the class that `argmax` takes.
-            ValueError: for shapes that do not fit, and one column of logits for several classes.
+            NonFiniteError: for logits that are not finite: `argmax` would choose the class of a NaN.
+            ValueError: for shapes that do not fit, or one column of logits for several classes.
         """
         target = _with_unknown(logits, target)
         if target.dim() == 1 and logits.shape[1] == 1 and bool((target > 0).any()):
             raise ValueError(
-                f"logits {list(logits.shape)} have one class, target has {int(target.max()) + 1}\n"
-                "Give a yes-no label as target[:, None].float()"
+                f"logits {list(logits.shape)} have one class, but target has {int(target.max()) + 1}\n"
+                "If target is a yes-no label, give target[:, None].float()"
             )
         require_finite(logits, first_row)
         if target.dim() == 1:
@@ -49,14 +54,14 @@ class Accuracy(Metric):
         self.total += known.sum()
 
     def compute(self) -> Tensor:
-        """The share, float64; NaN without any known label."""
+        """The share, a float64 scalar; NaN if no label is known."""
         return self.correct.double() / self.total.double()
 
 
 class RocAuc(Metric):
     """Area under the ROC curve: of class 1 against class 0, or the mean over yes-no labels.
 
-    As in OGB's evaluator, labels without a positive or without a negative are left out of the mean.
+    As in OGB's evaluator, the mean leaves out labels that have no positives or no negatives.
     """
 
     higher_is_better = True
@@ -72,11 +77,15 @@ class RocAuc(Metric):
         self.add_state("targets", [], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, target: Tensor) -> None:
-        """Keep a batch: logits as for `Accuracy`, [T, 2] for classes 0 and 1.
+        """Store a batch.
+
+        Args:
+            logits: [T, 2] for classes, [T, C] for yes-no labels.
+            target: Classes 0 and 1 [T], or yes-no labels [T, C]; unknown ones as for `Accuracy.update`.
 
         Raises:
             NonFiniteError: for logits that are not finite: NaN would rank above all others.
-            ValueError: for single-label data with other classes than 0 and 1, and shapes that do not fit.
+            ValueError: for shapes that do not fit, or classes other than 0 and 1.
         """
         target = _with_unknown(logits, target)
         require_finite(logits, first_row)
@@ -84,68 +93,68 @@ class RocAuc(Metric):
         if target.dim() == 1:
             if logits.shape[1] != 2:
                 raise ValueError(
-                    f"ROC-AUC of single-label data needs two classes, got {logits.shape[1]}; take accuracy"
+                    f"ROC-AUC of classes needs two classes, got {logits.shape[1]}; use accuracy instead"
                 )
             if bool((target > 1).any()):
-                raise ValueError(f"target has class {int(target.max())}, and the two classes are 0 and 1")
-            # Monotone in the probability of class 1, and never saturated to 0 or 1 as that is.
+                raise ValueError(f"target has class {int(target.max())}, but the classes must be 0 and 1")
+            # The difference of logits orders nodes like the probability of class 1, but does not saturate.
             classes = target.to(logits.dtype).masked_fill(target < 0, torch.nan)
             logits, target = (logits[:, 1:] - logits[:, :1]), classes[:, None]
-        # without the graphs of all batches, and apart from buffers that the caller may write to again
+        # Detached, to free the autograd graph, and copied, since the caller may write to its buffers again.
         self.scores.append(logits.detach().clone())
         self.targets.append(target.clone())
 
     def per_label(self) -> Tensor:
-        """The area of every label, [C], float64; NaN where it has no positive or no negative."""
+        """The area of every label, [C], float64; NaN for labels without positives or without negatives."""
         scores, targets = _joined(self.scores), _joined(self.targets)
         areas = [roc_auc(score, target) for score, target in zip(scores.t(), targets.t(), strict=True)]
         return torch.stack(areas) if areas else scores.new_empty(0, dtype=torch.float64)
 
     def compute(self) -> Tensor:
-        """The mean area, float64; NaN when no label has both positives and negatives."""
+        """The mean area, a float64 scalar; NaN if no label has both positives and negatives."""
         return self.per_label().nanmean()
 
 
 def _with_unknown(logits: Tensor, target: Tensor) -> Tensor:
-    """The target, whose shape is checked; yes-no labels as floats, NaN where unknown."""
+    """Check the shape of the target, and convert yes-no labels to floats with NaN for unknown."""
     if logits.dim() == 2 and target.shape in (logits.shape, logits.shape[:1]):
         if target.dim() == 1 or target.is_floating_point():
             return target
         if bool((target > 1).any()):
-            raise ValueError(f"yes-no labels are 0, 1, or -1 where unknown, got {int(target.max())}")
+            raise ValueError(f"yes-no labels must be 0, 1, or -1 for unknown, got {int(target.max())}")
         return target.to(torch.float32).masked_fill(target < 0, torch.nan)
     given = f"logits {list(logits.shape)} do not fit target {list(target.shape)}"
     raise ValueError(
-        f"{given}: they are [T, C], with classes [T] or labels [T, C]"
+        f"{given}: logits must be [T, C], and target classes [T] or yes-no labels [T, C]"
         + ("\nGive classes as target.squeeze(1)" if target.shape[1:] == (1,) else "")
     )
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
-    # A process that saw no batch gets an empty float vector from torchmetrics, whatever C and the type are.
+    # In a process without batches, torchmetrics gives an empty float vector instead of rows of width C.
     own = torch.tensor(rows.shape[1] if rows.dim() == 2 else 0, device=rows.device)
     width = max(int(one) for one in gather_all_tensors(own, group))
     return gather_all_tensors(rows.to(torch.float64).reshape(len(rows), width).contiguous(), group)
 
 
 def _joined(parts: list[Tensor] | Tensor) -> Tensor:
-    """Batches [T, C] as one; of several processes torchmetrics makes one tensor itself."""
+    """Join batches [T, C]; after gathering from several processes torchmetrics has joined them already."""
     if isinstance(parts, Tensor):
         return parts
     return torch.cat(parts) if parts else torch.empty(0, 0)
 
 
 def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
-    r"""Probability that a positive scores above a negative, ties counting half (Mann and Whitney, 1947).
+    r"""Probability that a positive scores above a negative, where ties count half (Mann and Whitney, 1947).
 
     .. math:: \mathrm{AUC} = \frac{\sum_{i \in P} \mathrm{rank}_i - |P| (|P| + 1) / 2}{|P| \, |N|}
 
     Args:
-        scores: Higher means positive, [T].
-        target: 1 for positives, 0 for negatives, NaN for unknown, [T].
+        scores: Scores [T], higher for likelier positives.
+        target: 1 for positives, 0 for negatives, NaN for unknown, [T], float.
 
     Returns:
-        Scalar, float64; NaN without a positive or without a negative.
+        float64 scalar; NaN without positives or without negatives.
 
     Raises:
         NonFiniteError: if a score is NaN, which would rank above all others.
@@ -156,8 +165,10 @@ def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
     known = ~target.isnan()
     scores, positive = scores[known], target[known] > 0.5
     if bool(scores.isnan().any()):
-        raise NonFiniteError(f"{int(scores.isnan().sum())} of {scores.numel()} scores are NaN: no rank")
-    # Tied scores share the mean of their one-based ranks; twice it is a whole number.
+        raise NonFiniteError(
+            f"{int(scores.isnan().sum())} of {scores.numel()} scores are NaN, which have no rank"
+        )
+    # Tied scores have the mean of their one-based ranks. Twice this mean is an integer.
     _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
     last = count.cumsum(0)
     doubled = (2 * last - count + 1)[place]

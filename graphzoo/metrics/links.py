@@ -1,4 +1,6 @@
-"""Metrics of links: MRR and Hits@K against shared or own negatives, AUROC and average precision.
+"""Metrics of links: MRR, Hits@K, AUROC and average precision.
+
+All positives share a pool of negatives, or each positive has its own ones.
 
 The conventions are those of OGB's evaluators and of Li et al., "Evaluating Graph Neural Networks for Link
 Prediction", NeurIPS 2023.
@@ -24,11 +26,11 @@ HITS = (1, 3, 10, 20, 50, 100)
 
 
 def check_name(metric: str) -> None:
-    """Refuse the name of a metric that does not exist."""
+    """Raise a `UsageError` if a metric does not exist."""
     name, at, k = metric.partition("@")
     if name in ("mrr", "auroc", "ap") and not at:
         return
-    if name != "hits" or not re.fullmatch("[1-9][0-9]*", k):  # as it is logged
+    if name != "hits" or not re.fullmatch("[1-9][0-9]*", k):  # "hits@010" would not match the logged name
         raise UsageError(f"metric must be mrr, auroc, ap or hits@K, got {metric!r}")
 
 
@@ -36,17 +38,17 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
     """Best and worst one-based rank of every positive among its negatives.
 
     Args:
-        positive: Scores [P].
-        negative: Scores [Q] of a pool that all positives share, or [P, K] of each positive's own; NaN where
-            there is none.
+        positive: Scores of positives, [P].
+        negative: Scores [Q] of a pool that all positives share, or [P, K] of the negatives of each positive;
+            NaN for missing ones.
 
     Returns:
-        Optimistic ranks (ties below the positive) and pessimistic ones (ties above), [P] each, int64.
+        Optimistic ranks (the positive is above negatives with equal scores) and pessimistic ones (it is below
+        them), [P] each, int64.
 
     Raises:
-        NonFiniteError: if a positive is NaN, which no negative is above.
-        ValueError: for other shapes, or if all negatives of a positive are NaN, so that it would be first
-            among none.
+        NonFiniteError: if the score of a positive is NaN, since no negative would be above it.
+        ValueError: for other shapes, or if a positive has no negatives.
 
     >>> link_ranks(torch.tensor([0.5]), torch.tensor([0.9, 0.5, 0.1]))
     (tensor([2]), tensor([3]))
@@ -69,47 +71,47 @@ def _require_rank(positive: Tensor, negative: Tensor) -> None:
         )
     if negative.dim() == 2 and len(negative) != len(positive):
         raise ValueError(
-            f"{len(positive)} positives need negatives [{len(positive)}, K] of their own, or a pool [Q]; "
+            f"{len(positive)} positives need negatives [{len(positive)}, K], or a pool [Q] that all share; "
             f"got {list(negative.shape)}"
         )
     if bool(positive.isnan().any()):
         raise NonFiniteError(
-            f"{int(positive.isnan().sum())} of {positive.numel()} scores of positives are NaN, first that of "
-            f"positive {int(positive.isnan().nonzero()[0])}; they have no rank"
+            f"{int(positive.isnan().sum())} of {positive.numel()} scores of positives are NaN and have no "
+            f"rank, the first that of positive {int(positive.isnan().nonzero()[0])}"
         )
     alone = negative.isnan().all(-1).reshape(-1)
     if bool(alone.any()):
         raise ValueError(
-            f"positive {int(alone.nonzero()[0])} has no negative with a score: it cannot be ranked among none"
+            f"positive {int(alone.nonzero()[0])} cannot be ranked: none of its negatives has a score"
         )
 
 
 def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS) -> dict[str, Tensor]:
-    r"""MRR, Hits@K and, against a pool, AUROC and AP.
+    r"""MRR and Hits@K; for a pool of negatives also AUROC and average precision (AP).
 
     .. math:: \mathrm{MRR} = \tfrac1P \sum_i \rho_i^{-1}, \quad
               \rho_i = 1 + \#\{s^- > s_i\} + \tfrac12 \#\{s^- = s_i\}
 
-    Hits@K follows OGB where negatives are shared: a positive counts when it scores strictly above the K-th
-    best negative, so ties are lost. Against its own negatives it counts when :math:`\rho_i \le K`, as in
-    HeaRT.
+    Hits@K is the share of positives that count. With a pool, a positive counts if its score is above that of
+    the K-th best negative, and not equal to it, as in OGB. With its own negatives, it counts if
+    :math:`\rho_i \le K`, as in HeaRT.
 
     Args:
-        positive: Scores [P].
+        positive: Scores of positives, [P].
         negative: Scores [Q] or [P, K], see `link_ranks`.
-        hits: The K of Hits@K.
+        hits: Values of K for Hits@K.
 
     Returns:
-        `mrr`, `hits@<K>`, and against a pool `auroc` and `ap`: float64 scalars.
+        float64 scalars `mrr`, `hits@<K>`, and with a pool `auroc` and `ap`.
 
     Raises:
-        NonFiniteError: if a positive is NaN.
-        ValueError: without any positive, or with one whose negatives are all NaN.
+        NonFiniteError: if the score of a positive is NaN.
+        ValueError: for other shapes, without positives, or if a positive has no negatives.
     """
     if not positive.numel():
         raise ValueError("no positive pair to rank: the split is empty or no batch was evaluated")
     optimistic, pessimistic = link_ranks(positive, negative)
-    # Halves are exact, so equal ranks add up to the same bits in any order of equal values.
+    # Halves are exact in float64.
     ranks = (optimistic + pessimistic).double() / 2
     figures = {"mrr": (1 / ranks).sum() / ranks.numel()}
     judged = pessimistic if negative.dim() == 1 else ranks
@@ -119,7 +121,8 @@ def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS)
         scores = torch.cat([positive, pool])
         label = torch.cat([torch.ones_like(positive), torch.zeros_like(pool)])
         figures["auroc"] = roc_auc(scores, label)
-        # Places instead of scores: torchmetrics squashes scores into (0, 1), which makes ties of large ones.
+        # torchmetrics maps scores to (0, 1) by a sigmoid, which would make large ones equal. So it gets the
+        # positions of the sorted scores instead, which are in (0, 1).
         values, place = torch.unique(scores, return_inverse=True)
         share = (place + 1).double() / (values.numel() + 1)
         figures["ap"] = binary_average_precision(share, label.long()).double()
@@ -127,25 +130,27 @@ def link_figures(positive: Tensor, negative: Tensor, hits: Sequence[int] = HITS)
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
-    # A process that scored nothing gets an empty vector of another shape and type from torchmetrics.
+    # In a process without scores, torchmetrics gives an empty vector of another shape and dtype.
     return gather_all_tensors(rows.to(torch.float64).reshape(-1, 2).contiguous(), group)
 
 
 class LinkMetric(Metric):
-    """The figures of a split, whatever batches, order and processes its pairs were scored in.
+    """The metrics of `link_figures` for a split.
 
-    Pairs are numbered: the P positives first, then the pool, or the K negatives of the first positive, of the
-    second, and so on. Scores of a pair that comes several times (relabelled) are averaged.
+    The result does not depend on the batches, their order or the processes in which pairs are scored. Pairs
+    are numbered: first the P positives, then the negatives of the pool, or the K negatives of the first
+    positive, those of the second, and so on. If a pair is scored several times (with other node labels), the
+    scores are averaged.
 
     Args:
         num_positives: P.
-        num_negatives: Q of a pool, or K of each positive.
-        has_own_negatives: Which of the two.
-        hits: The K of Hits@K.
-        **kwargs: Passed on to `torchmetrics.Metric`.
+        num_negatives: Q, the size of the pool, or K, the negatives of each positive.
+        has_own_negatives: Whether each positive has its own negatives.
+        hits: Values of K for Hits@K.
+        **kwargs: Arguments of `torchmetrics.Metric`.
 
     Attributes:
-        num_ranked: Positives of all processes that the last `compute` ranked.
+        num_ranked: Number of positives that the last `compute` ranked, over all processes.
     """
 
     is_differentiable = False
@@ -174,25 +179,30 @@ class LinkMetric(Metric):
         return self.num_positives + self.num_negatives * (self.num_positives if self.has_own_negatives else 1)
 
     def update(self, scores: Tensor, index: Tensor) -> None:
-        """Add scores [B] of pairs by their numbers `index` [B], int64.
+        """Add a batch.
+
+        Args:
+            scores: Scores [B].
+            index: Number of each pair in the split, [B], int64.
 
         Raises:
-            NonFiniteError: for scores that are not finite: they have no rank.
-            ValueError: for shapes that do not fit, and pairs that the split does not have.
+            NonFiniteError: for scores that are not finite and so have no rank.
+            ValueError: for shapes that do not fit, or numbers that the split does not have.
         """
         if scores.shape != index.shape or scores.dim() != 1:
             raise ValueError(f"scores {list(scores.shape)} and index {list(index.shape)} must both be [B]")
         wrong = (index < 0) | (index >= self._total)
-        if bool((wrong | ~scores.isfinite()).any()):  # one wait for the device in a batch that is right
+        if bool((wrong | ~scores.isfinite()).any()):  # for a valid batch the host waits only once
             if bool(wrong.any()):
                 raise ValueError(f"index must lie in 0..{self._total - 1}, got {int(index[wrong][0])}")
             require_finite(scores, lambda broken: f"that of pair {int(index[broken][0])}")
         self.rows.append(torch.stack([index.double(), scores.double()], dim=1))
 
     def compute(self) -> dict[str, Tensor]:
-        """See `link_figures`; nothing without a positive that can be ranked.
+        """The metrics of `link_figures`; empty if no positive can be ranked.
 
-        Pairs that were not scored (limited batches) are left out, and positives none of whose negatives were.
+        Pairs without a score are left out (if the Trainer limits batches, for example), and also positives
+        whose negatives have no scores.
         """
         positive, negative = self._merged()
         seen, ranked = ~positive.isnan(), ~negative.isnan()
@@ -203,13 +213,13 @@ class LinkMetric(Metric):
         return link_figures(positive[seen], negative[seen] if self.has_own_negatives else negative, self.hits)
 
     def is_complete(self) -> bool:
-        """Whether every pair was scored; every process has to call this."""
+        """Whether every pair has a score; all processes must call this together."""
         return not any(bool(scores.isnan().any()) for scores in self.scores())
 
     def scores(self) -> tuple[Tensor, Tensor]:
-        """Mean scores of positives [P] and negatives [Q] or [P, K], float64, NaN where nothing was scored.
+        """Mean scores of positives [P] and of negatives [Q] or [P, K], float64; NaN for pairs without one.
 
-        Every process has to call this.
+        All processes must call this together.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self._merged()
@@ -221,12 +231,12 @@ class LinkMetric(Metric):
         own, total = self.has_own_negatives, self._total
         count = torch.bincount(index, minlength=total)
         if int(torch.count_nonzero(count)) < index.numel():
-            # Sorted by score within a pair, so that sums do not depend on who scored which copy first.
+            # Sorted by score within a pair, so that sums do not depend on the order of scoring.
             order = score.argsort(stable=True)
             order = order[index[order].argsort(stable=True)]
             index, score = index[order], score[order]
             table = torch.zeros(total, dtype=torch.float64).index_add_(0, index, score) / count
-        else:  # ogbl-citation2 evaluates 87 million pairs: nothing of their number is made without need
+        else:  # ogbl-citation2 evaluates 87 million pairs, so this avoids further tensors of that size
             table = torch.full((total,), torch.nan, dtype=torch.float64).index_copy_(0, index, score)
         positive, negative = table[: self.num_positives], table[self.num_positives :]
         return positive, negative.view(self.num_positives, self.num_negatives) if own else negative

@@ -1,4 +1,4 @@
-"""MR, MRR and Hits@k as a torchmetrics metric that gives the same bits for every batching and world size."""
+"""MR, MRR and Hits@k as a torchmetrics metric whose bits do not depend on batches or number of processes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ from graphzoo.metrics.summary import group_table, summarize_ranks, tie_share
 
 
 def _gather_rows(rows: Tensor, group: Any = None) -> list[Tensor]:
-    # A process that saw no query gets an empty float vector from torchmetrics; gathered beside the int64
-    # rows of another process it would be garbage.
+    # In a process without queries, torchmetrics gives an empty float vector. Gathered together with the int64
+    # rows of another process, it would give wrong numbers.
     return gather_all_tensors(rows.to(torch.int64).reshape(-1, 3).contiguous(), group)
 
 
 class RankingMetric(Metric):
-    """Filtered ranking metrics, collected target by target.
+    """Filtered ranking metrics.
 
-    The ranks themselves are kept (24 bytes a target), gathered from all processes, put in the order of their
-    index and summed exactly, so that batch size, chunking, order and number of processes change no bit. A
-    target that a padding sampler delivers twice counts once.
+    The ranks of all targets are stored (24 bytes each), gathered from all processes, sorted by their index
+    and summed exactly. So batch size, chunking, order and number of processes change no bit of the result. A
+    target counts once even if a padding sampler evaluates it twice.
 
     Args:
-        ties: Tie rule of `compute`: "realistic" (default), "optimistic" or "pessimistic".
-        hits: The k of Hits@k.
-        **kwargs: Passed on to `torchmetrics.Metric`.
+        ties: Tie rule of `compute`: "realistic", "optimistic" or "pessimistic".
+        hits: Values of k for Hits@k.
+        **kwargs: Arguments of `torchmetrics.Metric`.
 
     Attributes:
-        num_ranked: Targets of all processes that the last `compute` was over.
+        num_ranked: Number of targets that the last `compute` averaged over, over all processes.
+
+    Raises:
+        UsageError: for an unknown tie rule, or a k that is not a whole number of at least 1.
 
     >>> metric = RankingMetric()
     >>> metric.update(torch.tensor([1, 2]), torch.tensor([1, 4]), torch.tensor([0, 1]))
@@ -59,12 +62,16 @@ class RankingMetric(Metric):
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
     def update(self, optimistic: Tensor, pessimistic: Tensor, index: Tensor) -> None:
-        """Add the ranks of a batch, [T], int64: one-based, the pessimistic at least the optimistic.
+        """Add the ranks of a batch.
 
-        The index is the number of each target in the whole split (`QueryBatch.target_index`).
+        Args:
+            optimistic: Best one-based rank of each target, [T], int64.
+            pessimistic: Worst one-based rank of each target, [T], int64.
+            index: Number of each target in the whole split (`QueryBatch.target_index`), [T], int64.
 
         Raises:
-            ValueError: if shapes differ, a tensor is not int64, or a rank is impossible.
+            ValueError: if shapes differ, a tensor is not int64, or a rank is below 1 or the pessimistic one
+                below the optimistic one.
         """
         for name, value in (("optimistic", optimistic), ("pessimistic", pessimistic), ("index", index)):
             if value.dim() != 1 or value.shape != index.shape or value.dtype != torch.int64:
@@ -73,14 +80,14 @@ class RankingMetric(Metric):
                     f"{name} is {value.dtype} {list(value.shape)}, index {list(index.shape)}"
                 )
         if bool(((optimistic < 1) | (pessimistic < optimistic)).any()):
-            raise ValueError("ranks are one-based and pessimistic ones are at least the optimistic ones")
+            raise ValueError("ranks must be at least 1, and pessimistic ranks at least the optimistic ones")
         self.rows.append(torch.stack([index, optimistic, pessimistic], dim=1))
 
     def compute(self) -> dict[str, Tensor]:
-        """`mr`, `mrr` and `hits@<k>` over everything seen, float64 scalars on the CPU.
+        """The metrics `mr`, `mrr` and `hits@<k>` of all batches, float64 scalars on the CPU.
 
         Raises:
-            ValueError: if nothing was recorded, or one index came with two different ranks.
+            ValueError: if there are no ranks, or one index has two different ranks.
         """
         optimistic, pessimistic, _ = self._merged()
         self.num_ranked = optimistic.numel()
@@ -91,34 +98,37 @@ class RankingMetric(Metric):
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
     def ranks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Optimistic and pessimistic ranks and index of all targets, in index order, [T] each, int64.
+        """Optimistic ranks, pessimistic ranks and index of all targets, sorted by index, [T] each, int64.
 
-        Every process has to call this.
+        All processes must call this together.
         """
         with self.sync_context(dist_sync_fn=self.dist_sync_fn):
             return self._merged()
 
     def compute_parts(self, starts: Sequence[int]) -> list[dict[str, Tensor] | None]:
-        """`compute` for each of several parts, which begin at these indices; None for an empty part."""
+        """`compute` for each of several parts of the index, which begin at `starts`; None for an empty part.
+
+        All processes must call this together.
+        """
         optimistic, pessimistic, index = self.ranks()
         part = torch.bucketize(index.contiguous(), torch.tensor(starts[1:]), right=True)
         parts = [part == number for number in range(len(starts))]
         return [self._figures(optimistic[p], pessimistic[p]) if bool(p.any()) else None for p in parts]
 
     def table(self, triples: Tensor, relations: Sequence[str]) -> list[dict[str, Any]]:
-        """Rows per relation and direction, see `group_table`; every process has to call this."""
+        """Metrics by relation and direction, see `group_table`; all processes must call this together."""
         return group_table(*self.ranks(), triples, relations, ties=self.ties, hits=self.hits)
 
     def tie_share(self) -> float:
-        """Share of targets that tie with another candidate; every process has to call this."""
+        """Share of targets that tie with another candidate; all processes must call this together."""
         optimistic, pessimistic, _ = self.ranks()
         return tie_share(optimistic, pessimistic)
 
     def _merged(self) -> tuple[Tensor, Tensor, Tensor]:
-        # After a synchronisation torchmetrics leaves one tensor in place of the list.
+        # After gathering from several processes, torchmetrics has one tensor in place of the list.
         parts = [self.rows] if isinstance(self.rows, Tensor) else self.rows
         rows = torch.cat([torch.empty(0, 3, dtype=torch.int64), *(part.cpu() for part in parts)])
-        rows = torch.unique(rows, dim=0)  # sorted by index, identical repeats dropped
+        rows = torch.unique(rows, dim=0)  # sorted by index, without repeated rows
         repeated = (rows[1:, 0] == rows[:-1, 0]).nonzero()
         if repeated.numel():
             first, second = rows[int(repeated[0])].tolist(), rows[int(repeated[0]) + 1].tolist()
@@ -130,12 +140,12 @@ class RankingMetric(Metric):
 
 
 class HitsAtK(RankingMetric):
-    """One Hits@k as a number, for loops and callbacks that want a single value.
+    """Hits@k for one k, as a single number.
 
     Args:
-        k: How many of the first ranks count.
-        ties: Tie rule of `compute`, as in `RankingMetric`.
-        **kwargs: Passed on to `torchmetrics.Metric`.
+        k: Largest rank that counts as a hit.
+        ties: Tie rule of `compute`, see `RankingMetric`.
+        **kwargs: Arguments of `torchmetrics.Metric`.
 
     >>> metric = HitsAtK(3)
     >>> metric.update(torch.tensor([1, 2]), torch.tensor([1, 4]), torch.tensor([0, 1]))
@@ -147,6 +157,6 @@ class HitsAtK(RankingMetric):
         super().__init__(ties=ties, hits=(k,), **kwargs)
         self.k = k
 
-    def compute(self) -> Tensor:  # type: ignore[override]  # one number where the other has several
-        """Share of targets ranked k or better, a float64 scalar on the CPU."""
+    def compute(self) -> Tensor:  # type: ignore[override]  # one number instead of several
+        """Share of targets with a rank of at most k, a float64 scalar on the CPU."""
         return super().compute()[f"hits@{self.k}"]

@@ -1,4 +1,4 @@
-"""Filtered ranks from scores: the definition, and the exact, memory-bounded form that evaluation uses."""
+"""Filtered ranks from scores: by definition, and with bounded memory for the batches of an evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ties = Literal["realistic", "optimistic", "pessimistic"]
 def combine_ties(
     optimistic: Tensor, pessimistic: Tensor, ties: Ties, *, dtype: torch.dtype = torch.float64
 ) -> Tensor:
-    """The rank that the tie rule makes of the best and the worst one; another is refused."""
+    """The ranks by a tie rule, from optimistic and pessimistic ranks; `UsageError` for an unknown rule."""
     check_choice("ties", ties, Ties)
     if ties == "realistic":
         return (optimistic + pessimistic).to(dtype) / 2
@@ -31,18 +31,18 @@ def combine_ties(
 def filtered_ranks(
     scores: Tensor, target: Tensor, filter_mask: Tensor, *, ties: Ties = "realistic"
 ) -> Tensor:
-    r"""Rank of the true entity among all entities not known to be true (Bordes et al., 2013).
+    r"""Rank of the answer among all entities that are not known answers (Bordes et al., 2013).
 
     .. math:: \mathrm{optimistic}_b = 1 + |\{n : s_{bn} > s_{bt_b}\}|, \qquad
               \mathrm{pessimistic}_b = \mathrm{optimistic}_b + |\{n \ne t_b : s_{bn} = s_{bt_b}\}|
 
-    with n over the entities that `filter_mask` leaves. The realistic rank is the mean of both: a constant
-    scorer gets the middle rank, not the first.
+    where n runs over the entities that `filter_mask` does not mask. The realistic rank is the mean of both,
+    so that equal scores for all entities give the middle rank, not the first.
 
     Args:
-        scores: Higher is better, [B, N], any float dtype.
-        target: Index of the answer, [B], int64.
-        filter_mask: True where (head, relation, n) is known and n is not the answer, [B, N], bool.
+        scores: Scores [B, N], higher is better, of any float dtype.
+        target: The answer, an entity, [B], int64.
+        filter_mask: True if (head, relation, n) is a known fact and n is not the answer, [B, N], bool.
         ties: "realistic", "optimistic" or "pessimistic".
 
     Returns:
@@ -77,22 +77,23 @@ def filtered_ranks(
         )
     own = scores.gather(1, column)
     optimistic = 1 + ((scores > own) & ~filter_mask).sum(dim=1)
-    # The target ties with itself, which the "- 1" takes away again.
+    # The "- 1" is for the target, which ties with itself.
     pessimistic = optimistic + ((scores == own) & ~filter_mask).sum(dim=1) - 1
     return combine_ties(optimistic, pessimistic, ties, dtype=torch.float32)
 
 
 def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**20) -> tuple[Tensor, Tensor]:
-    """Exact filtered ranks of all targets of an evaluation batch, several per row of scores.
+    """Filtered ranks of all targets of an evaluation batch; a query may have several targets.
 
-    The filter stays a list: entities above (or level with) a target are counted among all N first, then those
-    among the known answers are taken away. Only counts are added up, so the chunk size changes no bit.
+    There is no mask [B, N]. Entities with a score above (or equal to) a target's are counted among all N, and
+    those among the known answers are subtracted. Counts are integers, so the chunk size does not change the
+    result.
 
     Args:
-        scores: Higher is better, [B, N], any float dtype.
-        batch: The queries with their targets and known answers (the targets among them or not).
-        max_bytes: Bound on the working memory beside `scores`, but never less than one row's worth. When
-            memory runs out all the same, the chunk is halved and the work continues.
+        scores: Scores [B, N], higher is better, of any float dtype.
+        batch: The queries with their targets and known answers, which may include the targets.
+        max_bytes: Working memory beside `scores`; at least one row is used. If memory runs out, chunks are
+            halved.
 
     Returns:
         Optimistic and pessimistic ranks, one-based, [T] each, int64, in the order of `batch.target`.
@@ -111,7 +112,7 @@ def rank_targets(scores: Tensor, batch: QueryBatch, *, max_bytes: int = 64 * 2**
 
 
 def _count_all(scores: Tensor, row: Tensor, own: Tensor, max_bytes: int) -> tuple[Tensor, Tensor]:
-    """Entities with a score above, and level with, each target's; the target itself is one of the latter."""
+    """Numbers of entities with a score above, and equal to, each target's, itself included, [T]."""
     above, level = torch.empty_like(row), torch.empty_like(row)
 
     def count(start: int, stop: int) -> None:
@@ -119,14 +120,14 @@ def _count_all(scores: Tensor, row: Tensor, own: Tensor, max_bytes: int) -> tupl
         above[start:stop] = (block > value).sum(dim=1)
         level[start:stop] = (block == value).sum(dim=1)
 
-    # The gathered scores, the comparison, and the integers that a sum over booleans is made of.
+    # The gathered scores, the comparison, and the int64 temporaries of a sum over booleans.
     bytes_per_target = scores.shape[1] * (scores.element_size() + 1 + 8)
     _in_chunks(row.numel(), max_bytes // max(1, bytes_per_target), count)
     return above, level
 
 
 def _count_known(scores: Tensor, batch: QueryBatch, own: Tensor, max_bytes: int) -> tuple[Tensor, Tensor]:
-    """Known answers of the target's row, other than itself, with a score above and level with it."""
+    """Numbers of other known answers of the query with a score above, and equal to, each target's, [T]."""
     row, target = batch.target_row, batch.target
     known_row, known_entity = _distinct_known(batch, scores.shape[1])
     first = torch.searchsorted(known_row, row)
@@ -150,7 +151,7 @@ def _count_known(scores: Tensor, batch: QueryBatch, own: Tensor, max_bytes: int)
 
 
 def _distinct_known(batch: QueryBatch, num_entities: int) -> tuple[Tensor, Tensor]:
-    """The known answers sorted by row and each once, so that none is taken away twice."""
+    """The known answers sorted by row, without repeats, so that none is subtracted twice."""
     key = batch.known_row * num_entities + batch.known_entity
     if bool((key[1:] > key[:-1]).all()):
         return batch.known_row.contiguous(), batch.known_entity
@@ -159,7 +160,7 @@ def _distinct_known(batch: QueryBatch, num_entities: int) -> tuple[Tensor, Tenso
 
 
 def _in_chunks(total: int, size: int, work: Callable[[int, int], None]) -> None:
-    """Call `work(start, stop)` over 0..total; when memory runs out, halve the chunk and repeat the range."""
+    """Call `work(start, stop)` for chunks of 0..total-1; if memory runs out, repeat with half the size."""
     Halves("ranking", "targets", "Take a smaller --data.eval_batch_size")(work, total, size)
 
 

@@ -1,4 +1,4 @@
-"""From ranks to figures: MR, MRR and Hits@k of a set of ranks, and tidy tables per relation and direction."""
+"""MR, MRR and Hits@k of a set of ranks, and tables of them by relation and direction."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ def summarize_ranks(
     .. math:: \mathrm{MR} = \tfrac1T \sum_i \rho_i, \quad \mathrm{MRR} = \tfrac1T \sum_i \rho_i^{-1}, \quad
               \mathrm{Hits@}k = \tfrac1T |\{i : \rho_i \le k\}|
 
-    The sums are rounded once, from their exact value, so the order of the ranks does not show.
+    Sums are exact and rounded once, so the order of the ranks does not matter.
 
     Args:
         optimistic: Best one-based rank of each target, [T].
-        pessimistic: Worst one, [T].
-        ties: Which of the ranks, or their mean.
-        hits: The k of Hits@k.
+        pessimistic: Worst one-based rank of each target, [T].
+        ties: Tie rule: "optimistic" or "pessimistic" ranks, or "realistic" for their mean.
+        hits: Values of k for Hits@k.
+
+    Raises:
+        ValueError: for shapes that differ, no ranks, or an unknown tie rule.
     """
     if optimistic.shape != pessimistic.shape:
         raise ValueError(
@@ -41,7 +44,7 @@ def summarize_ranks(
 
 
 def tie_share(optimistic: Tensor, pessimistic: Tensor) -> float:
-    """Share of targets that tie with another candidate: how much the tie rule matters; NaN without ranks."""
+    """Share of targets that tie with another candidate, for which the tie rule matters; NaN without ranks."""
     return float((pessimistic > optimistic).double().mean())
 
 
@@ -55,21 +58,24 @@ def group_table(
     ties: Ties = "realistic",
     hits: Sequence[int] = (1, 3, 10),
 ) -> list[dict[str, Any]]:
-    """Metrics per direction and per relation, one row per group, for `pandas.DataFrame(rows)`.
+    """Metrics by relation and direction, one row for each group, for `pandas.DataFrame(rows)`.
 
     Args:
-        optimistic: Best ranks, [T].
-        pessimistic: Worst ranks, [T].
+        optimistic: Best rank of each target, [T].
+        pessimistic: Worst rank of each target, [T].
         index: i for the tail query of triple i, i + n for its head query, [T], int64.
         triples: (head, relation, tail) of the split, [n, 3], int64.
         relations: Names of the forward relations.
-        ties: Tie rule.
-        hits: The k of Hits@k.
+        ties: Tie rule, see `summarize_ranks`.
+        hits: Values of k for Hits@k.
 
     Returns:
-        Rows with `relation` ("all" first, then those that occur, in the order of `relations`), `direction`
-        ("both", "tail": the tail is asked for, "head"), `count`, `mr`, `mrr`, `hits@<k>`, `tie_share`. Groups
-        without ranks are left out.
+        Rows with the keys `relation`, `direction`, `count`, `mr`, `mrr`, `hits@<k>` and `tie_share`. Relation
+        "all" is first, then those that occur, in the order of `relations`. The directions are "both", "tail"
+        (queries for the tail) and "head". Groups without ranks are left out.
+
+    Raises:
+        ValueError: for shapes that differ, or an index outside 0..2n-1.
     """
     num_triples = triples.shape[0]
     index = index.cpu()
@@ -93,7 +99,7 @@ def group_table(
 
 
 def _check_ranks(optimistic: Tensor, pessimistic: Tensor, index: Tensor, num_triples: int) -> None:
-    """Refuse ranks that do not belong to these triples."""
+    """Require one shape, and an index of these triples."""
     if not optimistic.shape == pessimistic.shape == index.shape:
         raise ValueError(
             f"optimistic {list(optimistic.shape)}, pessimistic {list(pessimistic.shape)} and index "

@@ -1,10 +1,10 @@
-"""Fused graph operators, each with a plain reference and fast backends.
+"""Graph operators. The fused ones have a reference in plain PyTorch and faster backends.
 
-Importing this module imports torch, but neither numba nor Triton nor torch-scatter: an op loads its backend
+Importing this module imports torch, but not numba, Triton or torch-scatter: an operator imports its backend
 at its first call.
 """
 
-# Eager, because an op's module bears the op's name: here the function takes the name, before anyone sees it.
+# Not lazy: functions such as `map_rows` are in modules of the same name, which a lazy import would find.
 from graphzoo.ops.adjacency import SparseAdjacency, adjacency_orders, normalized_adjacency
 from graphzoo.ops.attention import (
     exponential_attention,

@@ -13,21 +13,23 @@ from graphzoo.ops.sparse import SparseMatrix, row_pointers, without_beta_warning
 
 _log = logging.getLogger(__name__)
 
-# About 2 GiB when kept and several times that while it is made: a process killed for memory tells no remedy.
+# Entries of an adjacency of about 2 GiB; computing it takes several times that. The system may kill a process
+# that runs out of memory, without a message. So there is a warning before.
 _MANY_PAIRS = 1 << 28
 
 
 class SparseAdjacency(SparseMatrix):
-    """D^(-1/2) A D^(-1/2) of a 0/1 pattern A: row v holds the edges u -> v, so `matmul` sends along edges.
+    """The matrix D^(-1/2) A D^(-1/2) of a 0/1 pattern A.
 
-    D counts the edges that arrive at a node; where none does, its entries are zero.
+    Row v has the edges u -> v, so `matmul` passes messages along the edges. D has the in-degrees. Entries of
+    a node without incoming edges are zero.
     """
 
     @classmethod
     def from_pattern(
         cls, target: Tensor, source: Tensor, num_nodes: int, *, dtype: torch.dtype
     ) -> SparseAdjacency:
-        """Edges [E] of each, without repetitions and sorted by (target, source)."""
+        """Build the matrix from targets [E] and sources [E] of distinct edges, sorted by (target, source)."""
         rowptr = row_pointers(target, num_nodes)
         in_degree = rowptr.diff()
         scale = in_degree.clamp(min=1).to(dtype).rsqrt() * (in_degree > 0)
@@ -40,12 +42,12 @@ class SparseAdjacency(SparseMatrix):
 
     @property
     def in_degree(self) -> Tensor:
-        """Edges that arrive at each node, [N], int64."""
+        """Number of edges into each node, [N], int64."""
         return self.rowptr.diff().long()
 
 
 class EdgePattern:
-    """The distinct edges of a graph and a loop at every node, sorted once, for adjacencies without some."""
+    """The distinct edges of a graph and self-loops, sorted once, for adjacencies of subsets of the edges."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         place, self._entry = torch.unique(
@@ -55,40 +57,42 @@ class EdgePattern:
         self._num_nodes = num_nodes
 
     def masked(self, edge_mask: Tensor, *, dtype: torch.dtype = torch.float32) -> SparseAdjacency:
-        """`normalized_adjacency` of the edges [E] whose mask is True; nothing waits for a device.
+        """`normalized_adjacency` of the edges whose mask [E] is True.
 
-        There the others stay as entries that are 0 and count in no degree; on the CPU they are left out.
+        On the CPU the other edges are left out. On a GPU they stay, as entries that are 0 and do not count in
+        the degrees: leaving them out would make the host wait for their number.
         """
         last = self._row.numel()
         mask = torch.cat([edge_mask, edge_mask.new_ones(self._num_nodes)])
-        stays = torch.zeros(last + 1, dtype=torch.bool, device=mask.device)
-        stays = stays.index_fill_(0, torch.where(mask, self._entry, last), True)[:-1]
+        kept = torch.zeros(last + 1, dtype=torch.bool, device=mask.device)
+        kept = kept.index_fill_(0, torch.where(mask, self._entry, last), True)[:-1]
         if mask.device.type != "cpu":
-            return self._with_zeros(stays, dtype)
-        row, col = self._row[stays], self._col[stays]
+            return self._with_zeros(kept, dtype)
+        row, col = self._row[kept], self._col[kept]
         return SparseAdjacency.from_pattern(row, col, self._num_nodes, dtype=dtype)
 
-    def _with_zeros(self, stays: Tensor, dtype: torch.dtype) -> SparseAdjacency:
-        counted = stays.to(torch.promote_types(dtype, torch.float32))
+    def _with_zeros(self, kept: Tensor, dtype: torch.dtype) -> SparseAdjacency:
+        counted = kept.to(torch.promote_types(dtype, torch.float32))
         scale = counted.new_zeros(self._num_nodes).index_add_(0, self._row, counted).rsqrt()
-        values = (scale[self._row] * scale[self._col] * stays).to(dtype)
+        values = (scale[self._row] * scale[self._col] * kept).to(dtype)
         rowptr = row_pointers(self._row, self._num_nodes)
         return SparseAdjacency(rowptr, self._col, values, (self._num_nodes, self._num_nodes))
 
 
 class PlainAdjacency(SparseAdjacency):
-    """The same matrix with loops added, by torch's own operations and without looking at values.
+    """The normalised adjacency with self-loops, for programs that are traced.
 
-    For programs that are traced: only `matmul` and `row_sums` are there, and `matmul` holds an [E, D] table.
-    The edges [2, E] are int64; loops and repeated ones stay as entries that are 0 and count in no degree.
+    It uses plain torch operations whose shapes do not depend on values. Only `matmul` and `row_sums` work,
+    and `matmul` needs memory for [E, D] messages. The edges [2, E] are int64. Self-loops among them and
+    repeated edges stay as entries that are 0 and do not count in the degrees.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> None:
-        dtype = torch.promote_types(dtype, torch.float32)  # bfloat16 counts no further than 256
+        dtype = torch.promote_types(dtype, torch.float32)  # bfloat16 has the integers up to 256 only
         nodes = torch.arange(num_nodes, device=edge_index.device)
         source, target = edge_index
         ordered, order = (source * num_nodes + target).sort()
-        # no `roll`: in ONNX it fails where there is no edge
+        # Not `roll`, which fails in ONNX if there are no edges.
         is_new = ordered != torch.cat([ordered.new_full((1,), -1), ordered])[:-1]
         counts = torch.zeros_like(source, dtype=dtype).scatter(0, order, is_new.to(dtype)) * (
             source != target
@@ -99,11 +103,11 @@ class PlainAdjacency(SparseAdjacency):
         self._weight, self._num_nodes = scale[self._target] * scale[self._source] * counts, num_nodes
 
     def row_sums(self) -> Tensor:
-        """A 1, [N]."""
+        """Sum of each row's entries, [N]."""
         return torch.zeros_like(self._weight[: self._num_nodes]).index_add(0, self._target, self._weight)
 
     def matmul(self, x: Tensor) -> Tensor:
-        """A x, [N, D]."""
+        """The product A x, [N, D], for x [N, D]."""
         messages = self._weight[:, None].to(x.dtype) * x[self._source]
         return torch.zeros_like(x).index_add(0, self._target, messages)
 
@@ -114,23 +118,26 @@ class AdjacencyOrders(tuple[SparseAdjacency, ...]):
     __slots__ = ()
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> AdjacencyOrders:
-        """All of them on another device."""
+        """Copy all of them to another device."""
         return AdjacencyOrders(order.to(device, non_blocking=non_blocking) for order in self)
 
 
 def normalized_adjacency(
     edge_index: Tensor, num_nodes: int, *, self_loops: bool = True, dtype: torch.dtype = torch.float32
 ) -> SparseAdjacency:
-    """D^(-1/2) A D^(-1/2), A the pattern of `edge_index` in which a repeated edge counts once.
+    """The matrix D^(-1/2) A D^(-1/2), where A is 1 for every edge and D has the in-degrees.
 
     Args:
-        edge_index: Source and target of every edge, [2, E], int64 or int32.
+        edge_index: Source and target of every edge, [2, E], int64 or int32; repeated edges count once.
         num_nodes: N.
-        self_loops: Whether every node gets a loop; False keeps the loops that are there.
-        dtype: Of the values.
+        self_loops: Whether to add a self-loop to every node. False keeps the self-loops of `edge_index`.
+        dtype: Dtype of the values.
 
     Returns:
-        [N, N]; row v holds the edges u -> v.
+        [N, N]; row v has the edges u -> v.
+
+    Raises:
+        ValueError: for edges of another shape or dtype, or nodes outside 0..N-1.
     """
     row, col = _pattern(edge_index, num_nodes, self_loops=self_loops)
     return SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype)
@@ -139,16 +146,22 @@ def normalized_adjacency(
 def adjacency_orders(
     edge_index: Tensor, num_nodes: int, num_orders: int, *, dtype: torch.dtype = torch.float32
 ) -> AdjacencyOrders:
-    """Normalised A_1, the edges with self-loops, and A_o, the non-zero pattern of A_{o-1} A_{o-1}.
+    """Normalised adjacencies A_1 ... A_R of nodes up to 1, 2, 4, ... steps apart.
+
+    A_1 has the edges and self-loops, and A_o the non-zero entries of A_{o-1} A_{o-1}. Each is normalised by
+    its own degrees. A warning is logged before a large one is computed.
 
     Args:
         edge_index: Source and target of every edge, [2, E], int64 or int32.
         num_nodes: N.
-        num_orders: R, how many; order o joins nodes up to 2^(o-1) steps apart. 0 gives none.
-        dtype: Of the values.
+        num_orders: R, the number of matrices; order o links nodes up to 2^(o-1) steps apart. 0 gives none.
+        dtype: Dtype of the values.
 
     Returns:
-        R matrices [N, N], each normalised by its own degrees; a warning is logged before they become large.
+        R matrices [N, N].
+
+    Raises:
+        ValueError: for edges or a number of orders that are not valid.
     """
     check_whole(at_least=0, num_orders=num_orders)
     orders: list[SparseAdjacency] = []
@@ -158,8 +171,9 @@ def adjacency_orders(
         else:
             if (pairs := _most_pairs(row, col, num_nodes)) > _MANY_PAIRS:
                 _log.warning(
-                    f"adjacency order {order} joins up to {pairs:,} pairs of nodes: {pairs * 8e-9:.0f} GB, "
-                    "and several times that while it is made; fewer orders (NodeFormer's rb_order) need less"
+                    f"adjacency order {order} links up to {pairs:,} pairs of nodes: it takes "
+                    f"{pairs * 8e-9:.0f} GB, and several times that while it is computed; to use less, lower "
+                    "the number of orders (NodeFormer's rb_order)"
                 )
             row, col = _square_pattern(row, col, num_nodes)
         orders.append(SparseAdjacency.from_pattern(row, col, num_nodes, dtype=dtype))
@@ -173,7 +187,7 @@ def _pattern(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> tuple[T
 
 
 def _places(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> Tensor:
-    """N target + source of every edge, then those of the loops."""
+    """The number N target + source of every edge, then those of the self-loops."""
     source, target = check_edges(edge_index, num_nodes)
     place = target * num_nodes + source
     if not self_loops:
@@ -182,15 +196,15 @@ def _places(edge_index: Tensor, num_nodes: int, *, self_loops: bool) -> Tensor:
 
 
 def _most_pairs(row: Tensor, col: Tensor, num_nodes: int) -> int:
-    """An upper bound of the entries of the squared pattern, in O(E)."""
+    """An upper bound for the number of entries of the squared pattern, in O(E)."""
     counts = torch.bincount(row, minlength=num_nodes)
     reached = torch.zeros_like(counts).index_add_(0, row, counts[col])
     return int(reached.clamp(max=num_nodes).sum())
 
 
 def _square_pattern(row: Tensor, col: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    # The COO product, since the CSR one is only there where torch comes with MKL. Its values are counts of
-    # paths, positive numbers, so that none of the pattern is lost to rounding or cancellation.
+    # The product in COO, since torch has the one in CSR only if it is built with MKL. The values are numbers
+    # of paths. They are positive, so no entry is lost to rounding or cancellation.
     matrix = torch.sparse_coo_tensor(
         torch.stack([row, col]),
         torch.ones(row.numel(), dtype=torch.float32, device=row.device),

@@ -1,6 +1,6 @@
-"""All-pair attention of KnowFormer and the kernels it is compared with; states are node-major, [N, B, H, D].
+"""All-pair attention of KnowFormer, and the kernels it is compared with, on states [N, B, H, D].
 
-Every kernel kappa enters in the same way (Eq. 10 with numerator and denominator times N):
+Every kernel kappa enters in the same way (Eq. 10, numerator and denominator multiplied by N):
 
     out_u = (N v_u + sum_w kappa(q_u, k_w) v_w) / (N + sum_w kappa(q_u, k_w))
 """
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 def _in_own_precision(function: Callable[P, R]) -> Callable[P, R]:
-    """Without autocast, which would make sums over all nodes in half precision again."""
+    """Run a function without autocast, which would compute sums over all nodes in half precision."""
 
     @wraps(function)
     def call(query: Tensor, *args: Any, **settings: Any) -> Any:
@@ -37,14 +37,14 @@ def _in_own_precision(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _head_blocks(channels: int, num_heads: int, like: Tensor) -> Tensor:
-    """Which head each channel belongs to, [D, H]: a sum over a head is then a matrix product."""
+    """A 0/1 matrix [D, H] that says which head a channel belongs to: sums over heads are products with it."""
     return torch.eye(num_heads, dtype=like.dtype, device=like.device).repeat_interleave(
         channels // num_heads, 0
     )
 
 
 def _normalize(x: Tensor, blocks: Tensor) -> Tensor:
-    """Divide each head of each row by its l2 norm; one of zeros stays."""
+    """Divide each head of each row by its l2 norm; a head that is zero stays zero."""
     return x * (inverse_norm(x * x @ blocks) @ blocks.t())
 
 
@@ -52,20 +52,21 @@ def _normalize(x: Tensor, blocks: Tensor) -> Tensor:
 def sum_prototypes(
     query: Tensor, key: Tensor, value: Tensor, num_heads: int, norm: AttentionNorm
 ) -> tuple[Tensor, ...]:
-    """What Eq. 10 needs to know of all entities, as sums over rows [n, B, D]; heads are blocks of channels.
+    """The sums over rows [n, B, D] that Eq. 10 needs; heads are blocks of channels.
 
-    "l2" normalises each key here and does not look at queries; "fro" is applied to the finished sums by
-    `apply_prototypes`.
+    With "l2" every key is normalised here, and queries are ignored. With "fro" `apply_prototypes` divides the
+    finished sums by the norms.
 
     Returns:
-        Sums of keys [B, D], of key-value products [B, D, D] (meaningful within a head), of values [B, D], and
-        for "fro" of squared keys and squared queries [B, H]; of half precision they are float32.
+        Sums of keys [B, D], of key-value products [B, D, D] (only those within a head are used) and of values
+        [B, D]; with "fro" also of squared keys and of squared queries [B, H]. They are float32 for half
+        precision.
     """
     query, key, value = wide(query), wide(key), wide(value)
     blocks = _head_blocks(key.shape[-1], num_heads, key)
     if norm == "l2":
         key = _normalize(key, blocks)
-    # All D x D products rather than H blocks: BLAS does the larger matrices faster than many tiny ones.
+    # All D x D products instead of H blocks: BLAS is faster on one larger matrix than on many tiny ones.
     product = torch.bmm(key.permute(1, 2, 0), value.transpose(0, 1))
     sums = (key.sum(0), product, value.sum(0))
     if norm == "l2":
@@ -107,11 +108,15 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
         query: [N, B, H, D].
         key: [N, B, H, D].
         value: [N, B, H, D].
-        norm: What the hats mean: "l2" divides by the norm of each entity and head (what the published numbers
-            use), "fro" by the norm over all entities and channels, per query and head (Eq. 10 as printed).
+        norm: How queries and keys are normalised. "l2" divides by the norm of each entity and head, as for
+            the published results. "fro" divides by the norm over all entities and channels of a query and
+            head, as Eq. 10 is printed.
 
     Returns:
-        [N, B, H, D].
+        Output of the attention, [N, B, H, D].
+
+    Raises:
+        ValueError: for shapes that differ, or an unknown norm.
     """
     _check(query, key, value)
     check_choice("norm", norm, ("l2", "fro"))
@@ -136,19 +141,26 @@ def prototype_attention(query: Tensor, key: Tensor, value: Tensor, *, norm: Atte
 def prototype_attention_weights(
     query: Tensor, key: Tensor, node: Tensor, *, norm: AttentionNorm = "l2"
 ) -> Tensor:
-    """Rows of the N x N matrix that `prototype_attention` never forms: of one node per query, `node` [B].
+    """Attention weights with which one node of each query attends to all nodes in `prototype_attention`.
+
+    Args:
+        query: [N, B, H, D].
+        key: [N, B, H, D].
+        node: Attending node of each query, [B], int64 or int32.
+        norm: See `prototype_attention`.
 
     Returns:
-        Weights of all N nodes, [N, B, H]; those of a query and head sum to 1. A node's own value has N more
-        than its kernel (the term N v_u of Eq. 10).
+        Weights of all N nodes, [N, B, H]; those of a query and head sum to 1. The kernel of a node with
+        itself is increased by N, by the term N v_u of Eq. 10.
 
     Raises:
-        ValueError: for shapes that do not fit, and on the CPU for a node that is none.
+        ValueError: for shapes or dtypes that do not fit; on the CPU also for a node outside 0..N-1.
     """
     _check(query, key, key)
     if node.shape != query.shape[1:2] or node.dtype not in (torch.int64, torch.int32):
         raise ValueError(
-            f"node must be int64 [{query.shape[1]}], one for each query, got {node.dtype} {list(node.shape)}"
+            f"node must be integers [{query.shape[1]}], one for each query, got {node.dtype} "
+            f"{list(node.shape)}"
         )
     node = node.long()
     if node.device.type == "cpu" and not is_traced(node):
@@ -167,15 +179,26 @@ def prototype_attention_weights(
 
 
 def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    r"""The full exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` of Eq. 7 on [N, B, H, D].
+    r"""Attention with the exponential kernel :math:`\kappa = \exp(q \cdot k / \sqrt D)` (Eq. 7).
 
-    Quadratic: memory grows with N^2 times B times H.
+    Quadratic in the nodes: memory grows with N^2 B H.
+
+    Args:
+        query: [N, B, H, D].
+        key: [N, B, H, D].
+        value: [N, B, H, D].
+
+    Returns:
+        [N, B, H, D].
+
+    Raises:
+        ValueError: for shapes that differ.
     """
     _check(query, key, value)
     num_nodes = query.shape[0]
     q, k, v = (x.permute(1, 2, 0, 3) for x in (query, key, value))  # [B, H, N, D]
     logits = q @ k.transpose(-1, -2) / math.sqrt(query.shape[-1])
-    # The term N v_u is one more candidate with logit log N, so a softmax does the whole of it without
+    # The term N v_u is one more candidate, with logit log N, so one softmax computes all weights without
     # overflow.
     own = _log(num_nodes, logits).expand(*logits.shape[:-1], 1)
     weights = torch.softmax(torch.cat([logits, own], dim=-1), dim=-1)
@@ -184,7 +207,7 @@ def exponential_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 @_in_own_precision
 def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projection: Tensor) -> Tensor:
-    """The exponential kernel through positive random features (Choromanski et al., 2021), linear in N.
+    """The exponential kernel, estimated by positive random features (Choromanski et al., 2021); linear in N.
 
     Args:
         query: [N, B, H, D].
@@ -193,7 +216,10 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
         projection: Rows drawn from N(0, I), [M, D].
 
     Returns:
-        [N, B, H, D]; tends to `exponential_attention` as M grows.
+        [N, B, H, D]; it tends to `exponential_attention` as M grows.
+
+    Raises:
+        ValueError: if query, key and value differ in shape.
     """
     _check(query, key, value)
     if not torch.compiler.is_compiling() and not query.shape[0]:
@@ -205,8 +231,8 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
     q, k = (
         x @ projection.t() - x.square().sum(-1, keepdim=True) / 2 for x in scaled
     )  # log phi, [N, B, H, M]
-    # Exponents relative to the largest of each query, and of all keys per query and head; what was taken out
-    # of the products is weighed against the N v_u term in the end, where neither side can overflow.
+    # Exponents are relative to their largest: that of each node's query features, and that of all keys of a
+    # query and head. The factor is put back at the end, relative to the N v_u term, so nothing overflows.
     q_max = q.detach().amax(-1, keepdim=True)
     k_max = k.detach().amax((0, 3), keepdim=True)
     q, k = torch.exp(q - q_max), torch.exp(k - k_max)
@@ -219,7 +245,7 @@ def random_feature_attention(query: Tensor, key: Tensor, value: Tensor, projecti
 
 
 def _log(number: int, like: Tensor) -> Tensor:
-    """As a tensor: in a program that is traced the number is a symbol."""
+    """Logarithm of a number, as a tensor, since the number is symbolic in a traced program."""
     dtype = torch.promote_types(like.dtype, torch.float32)  # float16 ends at 65,504
     return torch.full((), number, dtype=dtype, device=like.device).log().to(like.dtype)
 

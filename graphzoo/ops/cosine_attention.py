@@ -1,7 +1,7 @@
 """GALiT's all-pair attention by cosine similarity, linear in the number of nodes (Guo et al., Eq. 18-28).
 
-Every head weighs node j for node i with s_ij = c + (c - eps) cos(q_i, k_j), so that all weights are at least
-eps (Theorem 2), and divides by their sum:
+In every head, node i attends to node j with weight s_ij = c + (c - eps) cos(q_i, k_j), divided by the sum of
+its weights. All s_ij are at least eps (Theorem 2). With g_i h_j = (c - eps) cos(q_i, k_j):
 
     out_i = (c sum_j v_j + g_i (sum_j h_j^T v_j)) / (c N + g_i sum_j h_j)
 """
@@ -37,18 +37,21 @@ def cosine_linear_attention(
     Args:
         query: [N, H, D].
         key: [N, H, D].
-        value: [N, H, D].
-        norm: What the hats mean: "l2" divides by the norm of each node and head, "fro" by the norm over all
-            nodes, per head (Eq. 20).
+        value: [N, H, C].
+        norm: How queries and keys are normalised. "l2" divides by the norm of each node and head, "fro" by
+            the norm over all nodes of a head (Eq. 20).
         bias: The constant c.
         eps: Lower bound of the weights, above 0 and below c.
 
     Returns:
-        [N, H, D], in the dtype of `value`; sums are float32 or wider.
+        [N, H, C], in the dtype of `value`; sums are float32 or wider.
+
+    Raises:
+        ValueError: for shapes that do not fit, an unknown norm, or an eps out of range.
     """
     if query.dim() != 3 or query.shape != key.shape or value.shape[:2] != query.shape[:2] or value.dim() != 3:
         raise ValueError(
-            "query, key and value must be [N, H, D] of one shape, got "
+            "query and key must be [N, H, D] of one shape and value [N, H, C], got "
             f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}"
         )
     check_settings(norm, bias, eps)
@@ -81,21 +84,28 @@ def averaged_cosine_attention(
     bias: float = 1.0,
     eps: float = 1e-6,
 ) -> Tensor:
-    """Mean over heads that look at one value through similarity maps of their own (Eq. 25 and 35), [N, C].
+    """Mean of H heads that share one value and have different similarity maps (Eq. 25 and 35).
 
-    The same as `cosine_linear_attention`, which tells of norm, bias and eps, on queries and keys [N, H, D]
-    with the value repeated, averaged over H; but queries and keys are computed again where needed, and no
-    tensor of that size is made.
+    The result is that of `cosine_linear_attention` on queries and keys [N, H, D] and the value repeated for
+    every head, averaged over the heads. But queries and keys are computed where they are needed, and again
+    for gradients, so no tensor [N, H, D] is stored.
 
     Args:
-        states: What queries and keys are made of, [N, D].
+        states: States from which queries and keys are computed, [N, D].
         value: [N, C].
-        query_map: () for the states themselves (one head), (w [H, D],) for their product with a vector,
-            (W [H, D, D], b [H, D]) for a linear layer per head as in `torch.nn.functional.linear`.
-        key_map: Likewise; None takes the query's.
-        norm: "l2" or "fro".
+        query_map: How queries are computed: () takes the states themselves, with one head; (w [H, D],)
+            multiplies them by a vector for each head; (W [H, D, D], b [H, D]) applies a linear layer for each
+            head, as `torch.nn.functional.linear` does.
+        key_map: How keys are computed, likewise; None takes the map of the queries.
+        norm: "l2" or "fro", see `cosine_linear_attention`.
         bias: The constant c.
-        eps: Lower bound of the weights.
+        eps: Lower bound of the weights, above 0 and below c.
+
+    Returns:
+        [N, C], in the dtype of `value`.
+
+    Raises:
+        ValueError: for an unknown norm or an eps out of range.
     """
     check_settings(norm, bias, eps)
     num_nodes, num_query = states.shape[0], len(query_map)
@@ -111,7 +121,7 @@ def averaged_cosine_attention(
         heads = []
         for h in range(num_heads):
             key = keys(rows[0], shared, h)
-            # "l2" does not look at the queries here
+            # Sums with "l2" do not need the queries.
             separate = key_map is not None and norm == "fro"
             query = similarity_map(rows[0], shared[:num_query], h) if separate else key
             heads.append(_sums(query, key, rows[1], norm))
@@ -133,7 +143,7 @@ def averaged_cosine_attention(
 def cosine_attention_weights(
     query: Tensor, key: Tensor, pairs: Tensor, *, norm: CosineNorm, bias: float, eps: float
 ) -> Tensor:
-    """The normalised weights with which the first node of each pair [2, P] looks at the second, [P, H]."""
+    """Normalised weights with which the first node of each pair [2, P] attends to the second, [P, H]."""
     query, key = _normalized(query, key, norm, bias, eps)
     total = bias * key.shape[0] + (query * key.sum(0)).sum(-1)  # [N, H]
     chunk = max(1, 2**24 // max(1, key[0].numel()))
@@ -147,7 +157,7 @@ def cosine_attention_weights(
 def cosine_attention_rows(
     query: Tensor, key: Tensor, nodes: Tensor, *, norm: CosineNorm, bias: float, eps: float
 ) -> Tensor:
-    """The normalised weights with which some nodes [Q] look at all, [H, Q, N]."""
+    """Normalised weights with which `nodes` [Q] attend to all nodes, [H, Q, N]."""
     query, key = _normalized(query, key, norm, bias, eps)
     weights = bias + torch.einsum("qhd,nhd->hqn", query[nodes], key)
     return weights / weights.sum(-1, keepdim=True)
@@ -156,7 +166,7 @@ def cosine_attention_rows(
 def _normalized(
     query: Tensor, key: Tensor, norm: CosineNorm, bias: float, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys whose products are (c - eps) cos, [N, H, D] each."""
+    """Queries and keys [N, H, D] scaled so that their inner products are (c - eps) cos(q, k)."""
     check_settings(norm, bias, eps)
     axes = -1 if norm == "l2" else (0, 2)
     scale = (bias - eps) ** 0.5
@@ -168,7 +178,7 @@ def _normalized(
 
 
 def similarity_map(states: Tensor, weights: Sequence[Tensor], head: int) -> Tensor:
-    """Queries or keys of one head, [n, D], see `averaged_cosine_attention`."""
+    """Queries or keys of one head, [n, D]; see `query_map` of `averaged_cosine_attention`."""
     if not weights:
         return states
     if len(weights) == 1:
@@ -177,7 +187,7 @@ def similarity_map(states: Tensor, weights: Sequence[Tensor], head: int) -> Tens
 
 
 def check_settings(norm: str, bias: float, eps: float) -> None:
-    """Refuse what would not give positive weights."""
+    """Require a known norm, and 0 < eps < bias, so that all weights are positive."""
     check_choice("norm", norm, ("l2", "fro"))
     check_range(above=0, below=bias, eps=eps)
 
@@ -185,7 +195,7 @@ def check_settings(norm: str, bias: float, eps: float) -> None:
 def _sums(query: Tensor, key: Tensor, value: Tensor, norm: CosineNorm) -> tuple[Tensor, ...]:
     """Sums over the rows: keys [D], key-value products [D, C], values [C], squared keys and queries [].
 
-    "l2" normalises each key here, "fro" is applied to the finished sums by `_attend`.
+    With "l2" every key is normalised here. With "fro" `_attend` divides the finished sums by the norms.
     """
     with without_autocast(key.device.type):
         query, key, value = wide(query), wide(key), wide(value)
@@ -200,7 +210,7 @@ def _sums(query: Tensor, key: Tensor, value: Tensor, norm: CosineNorm) -> tuple[
 def _attend(
     query: Tensor, sums: tuple[Tensor, ...], num_nodes: int, norm: CosineNorm, bias: float, eps: float
 ) -> Tensor:
-    """Rows of Eq. 24 from the sums over all nodes, [n, C]."""
+    """Output of Eq. 24 for the rows of `query` [n, D], from the sums over all nodes, [n, C]."""
     key_sum, product, value_sum, key_square, query_square = sums
     with without_autocast(query.device.type):
         query = wide(query)
@@ -220,7 +230,7 @@ def _stack(heads: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
 def _map(
     fn: RowFunction, rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], num_sums: int
 ) -> tuple[Tensor, ...]:
-    # A compiler fuses the rows by itself, and cannot look into the chunks.
+    # A compiler fuses the operations itself, and cannot compile the chunks.
     if torch.compiler.is_compiling():
         return fn(rows, shared, 0)
     return map_rows(fn, rows, shared, num_sums=num_sums)

@@ -1,9 +1,9 @@
-"""Features denoised along the graph, once, before training (GALiT, Guo et al., Eq. 5-7 and 29).
+"""Denoising of features along the graph, once before training (GALiT, Guo et al., Eq. 5-7 and 29).
 
-    X^ <- (1 - gamma) A X^ + gamma X, K times, from X^ = X
+    X^ <- (1 - gamma) A X^ + gamma X, K times, starting from X^ = X
 
-A is the symmetric-normalised adjacency with self-loops. As K grows the result tends to
-gamma (I - (1 - gamma) A)^-1 X; each step takes 1 - gamma of the distance, or less.
+A is the symmetrically normalised adjacency with self-loops. As K grows, the result tends to
+gamma (I - (1 - gamma) A)^-1 X. Each step multiplies the distance to it by 1 - gamma or less.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from graphzoo.system.progress import progress
 
 _log = logging.getLogger(__name__)
 
-# Goes into the key: results of an older version are never taken for this one's.
+# Part of a file's key, so that results of an older version are not used by this one.
 FORMAT_VERSION = 1
-# Of one chunk of columns: few enough chunks that a mapped file's pages are written once or twice each.
+# Size of a chunk of columns. With few chunks, every page of a mapped file is written only once or twice.
 CHUNK_BYTES = 1 << 26
-# Of the columns that the CPU smooths at once: the rows that the edges ask for should be found in its cache.
+# Size of the columns that the CPU smooths at once, so that the rows that edges read stay in its cache.
 CPU_CACHE_BYTES, CPU_MIN_COLUMNS = 1 << 22, 16
-# Larger results stay on disk and are paged in as they are read.
+# Larger results stay on disk, and are read from there page by page.
 MEMORY_MAP_BYTES = 1 << 30
 
 
@@ -46,32 +46,34 @@ def denoise_features(
     out: Tensor | None = None,
     with_gradient: bool = False,
 ) -> Tensor:
-    """Denoised features (Eq. 29) in O(K E F) time; beside `x` and the result, memory is bounded.
+    """Denoised features (Eq. 29), in O(K E F) time.
 
-    An edge counts once and in both directions; a node without edges keeps its features.
+    Repeated edges count once, and every edge counts in both directions. Columns are computed in chunks, so
+    that little more memory is needed than for `x` and the result.
 
     Args:
-        x: Features [N, F], dense or sparse; the work is done on its device.
-        edge_index: [2, E], int64; or A itself.
-        gamma: Weight of the node's own features, in [0, 1]; 0 is plain propagation, A^K X, as in SGC.
+        x: Features [N, F], dense or sparse. The computation runs on its device.
+        edge_index: Edges [2, E], int64, or the normalised adjacency A.
+        gamma: Weight of the node's own features, in [0, 1]; 0 gives plain propagation, A^K X, as in SGC.
         num_iterations: K, at least 0.
-        self_loops: Whether A has them, as the paper's. Without, a node without edges keeps gamma of its
-            features.
-        out: Where to write, [N, F], for instance a memory-mapped file; None makes a tensor.
-        with_gradient: Whether a gradient flows to dense `x`; it takes as long as the features.
+        self_loops: Whether A has self-loops, as in the paper. With them, a node without edges keeps its
+            features; without them, every step gives it gamma times its features.
+        out: Tensor [N, F] for the result, such as one of a memory-mapped file; None creates one.
+        with_gradient: Whether the result is differentiable in dense `x`. The backward pass takes as long as
+            the forward pass.
 
     Returns:
         Dense [N, F]; float64 for float64 `x`, else float32.
+
+    Raises:
+        ValueError: for shapes that do not fit, or a setting out of range.
     """
     _check(x, gamma, num_iterations)
     dtype = _result_dtype(x)
     if out is None:
         out = torch.empty(x.shape, dtype=dtype, device=x.device)
     elif out.shape != x.shape or out.dtype != dtype:
-        raise ValueError(
-            f"out must be {list(x.shape)} of {dtype}, got {list(out.shape)} of {out.dtype}: "
-            "make it like the features"
-        )
+        raise ValueError(f"out must be {list(x.shape)} of {dtype}, got {list(out.shape)} of {out.dtype}")
     with torch.set_grad_enabled(with_gradient and torch.is_grad_enabled()):
         if isinstance(edge_index, SparseAdjacency):
             adjacency = edge_index
@@ -100,24 +102,27 @@ def cached_denoise(
     cache: str | PathLike[str] | None = None,
     memory_map_bytes: int = MEMORY_MAP_BYTES,
 ) -> Tensor:
-    """`denoise_features`, kept in a file per content of its arguments.
+    """`denoise_features`, with the result kept in a file.
 
-    The file's name is the sha256 of features, edges and settings; the numbers carry a checksum, so that a
-    damaged or half-written file is found out and made anew. Of several processes one computes and the others
-    wait. A folder that cannot be written to costs a warning in the log, no more.
+    The file is named by the sha256 of features, edges and settings. It has a checksum, so that a damaged
+    file is noticed and computed again. If several processes need the same file, one computes it and the
+    others wait. If the folder cannot be written to, a warning is logged and the result is not kept.
 
     Args:
-        x: See `denoise_features`, also for the next four.
-        edge_index: [2, E], int64.
-        gamma: Weight of the node's own features.
-        num_iterations: K.
-        self_loops: Whether A has them.
+        x: Features [N, F], dense or sparse.
+        edge_index: Edges [2, E], int64.
+        gamma: Weight of the node's own features, in [0, 1].
+        num_iterations: K, at least 0.
+        self_loops: Whether A has self-loops.
         cache: Folder of the files; None keeps nothing.
-        memory_map_bytes: A larger result is written to its file chunk by chunk and mapped from there, if the
-            features are on the CPU. Changing its values in place changes this process's copy, never the file.
+        memory_map_bytes: For features on the CPU, a result larger than this is written to its file chunk by
+            chunk, and memory-mapped from there. Changes of its values are not written to the file.
 
     Returns:
-        As `denoise_features`, on the device of `x`.
+        Dense [N, F], on the device of `x`.
+
+    Raises:
+        ValueError: for shapes that do not fit, or a setting out of range.
     """
 
     def compute(out: Tensor | None = None) -> Tensor:
@@ -135,7 +140,7 @@ def cached_denoise(
     try:
         return file.provide(compute).to(x.device)
     except OSError as error:
-        _log.warning("denoised features are not kept in %s: %s", cache, error)
+        _log.warning("denoised features cannot be kept in %s: %s", cache, error)
         return compute()
 
 
@@ -167,7 +172,9 @@ def _column_chunks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tenso
     """Dense chunks of columns, [N, c] each."""
     num_nodes, num_columns = x.shape
     width = max(1, CHUNK_BYTES // max(1, num_nodes * dtype.itemsize))
-    if x.layout is not torch.strided and width >= num_columns:  # no look at how many entries there are
+    if (
+        x.layout is not torch.strided and width >= num_columns
+    ):  # one chunk: the host need not read the entries
         x = SparseMatrix.from_tensor(x.detach()).to_dense()
     by_column = None if x.layout is torch.strided else SparseMatrix.from_tensor(x.detach()).transpose()
     for start in range(0, num_columns, width):

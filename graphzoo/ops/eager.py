@@ -1,4 +1,4 @@
-"""Who runs what: functions that `torch.compile` leaves alone, precision, and the compiled CPU kernels."""
+"""Helpers that ask or decide how an operator runs: compiled or not, in which precision, by which kernels."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ R = TypeVar("R")
 
 
 def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
-    """Like `torch.compiler.disable`, which imports the whole compiler (about a second) when it decorates.
+    """Exclude a function from `torch.compile`, as `torch.compiler.disable` does.
 
-    For what compiled code cannot hold: random generators, sparse matrices, gradients written by hand.
+    It is for code that cannot be compiled: random generators, sparse matrices, gradients written by hand.
+    `torch.compiler.disable` itself imports the compiler, which takes about a second, already when it
+    decorates a function.
     """
 
     @wraps(function)
@@ -33,9 +35,10 @@ def run_eagerly(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_own_code(wrapper: Callable[P, R]) -> Callable[P, R]:
-    """A wrapper whose code is its own: `torch.compile` counts recompilations, up to eight, by code object.
+    """Give a wrapper a code object of its own.
 
-    Made in one place, all wrappers would share one, and use up the limit together.
+    `torch.compile` allows eight recompilations for each code object. All wrappers that a decorator makes have
+    the same one, and would share this limit.
     """
     plain: Any = wrapper
     plain.__code__ = plain.__code__.replace(co_name=wrapper.__name__)
@@ -47,9 +50,10 @@ _exports_fused = False
 
 @contextmanager
 def fused_export() -> Iterator[None]:
-    """Let `torch.export` keep the fused ops as operators `graphzoo::...`.
+    """A context in which `torch.export` keeps the fused operators, as `graphzoo::...`.
 
-    Such a program is fast, and runs where graphzoo is imported. Without this it holds torch's own operators.
+    The exported program is faster, but runs only where graphzoo is imported. Outside this context, programs
+    are exported with torch's own operators.
     """
     global _exports_fused
     before, _exports_fused = _exports_fused, True
@@ -60,15 +64,15 @@ def fused_export() -> Iterator[None]:
 
 
 def needs_plain_operators() -> bool:
-    """Whether a program is exported that has to run with torch alone."""
+    """Whether a program is being exported that must run without graphzoo."""
     return torch.compiler.is_exporting() and not _exports_fused
 
 
 def is_traced(x: Tensor) -> bool:
-    """Whether somebody looks at single operators, or `x` has no memory: compilers, modes, fake tensors.
+    """Whether operators are recorded: by a compiler, by a dispatch mode, or because `x` is a fake tensor.
 
-    The fused ops are custom operators there. Elsewhere autograd calls their kernels without the dispatcher,
-    which takes a tenth of a millisecond a call less.
+    The fused operators must then be custom operators. Otherwise autograd calls their kernels directly, since
+    the dispatcher would add a tenth of a millisecond to every call.
     """
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
@@ -76,18 +80,18 @@ def is_traced(x: Tensor) -> bool:
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    """Arithmetic in the precision of the tensors; an exported program neither holds nor needs the context."""
+    """A context without autocast; exported programs do not need it and cannot contain it."""
     if torch.compiler.is_exporting():
         return nullcontext()
-    switched_off: AbstractContextManager[Any] = torch.autocast(device_type, enabled=False)
-    return switched_off
+    disabled: AbstractContextManager[Any] = torch.autocast(device_type, enabled=False)
+    return disabled
 
 
-_MAX_CHANNELS = 64  # of a kernel's rows on CUDA: more sums of a gradient do not fit its registers
+_MAX_CHANNELS = 64  # of the Triton kernels: the sums of gradients of wider rows do not fit into registers
 
 
 def row_backend(channels: int, *tensors: Tensor) -> str:
-    """Which kernels take rows of so many channels, and parameters: "numba", "triton" or "naive"."""
+    """The fastest backend for these tensors with rows of `channels`: "numba", "triton" or "naive"."""
     if runs_compiled(*tensors):
         return "numba"
     on_cuda = all(tensor.is_cuda and tensor.dtype in _CUDA_TYPES for tensor in tensors)
@@ -105,7 +109,10 @@ def _has_triton() -> bool:
 
 
 def rows_in_autocast(*rows: Any) -> list[Any]:
-    """Rows, or None, in the type that autocast wants; kernels still sum and normalise in float32."""
+    """Convert rows to autocast's dtype for CUDA, if it is on; kernels still sum and normalise in float32.
+
+    An element of `rows` may be None.
+    """
     if not torch.is_autocast_enabled("cuda"):
         return [*rows]
     dtype = torch.get_autocast_dtype("cuda")
@@ -113,7 +120,10 @@ def rows_in_autocast(*rows: Any) -> list[Any]:
 
 
 def float32_precision() -> str:
-    """`torch.get_float32_matmul_precision`, which refuses to say what torch's newer switches were set to."""
+    """`torch.get_float32_matmul_precision`, also if the precision was set by torch's newer attributes.
+
+    The function of torch then raises a `RuntimeError`.
+    """
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -122,9 +132,9 @@ def float32_precision() -> str:
 
 @contextmanager
 def full_float32(device_type: str) -> Iterator[None]:
-    """Products of float32 on CUDA without TF32, whatever `torch.set_float32_matmul_precision` says.
+    """A context in which matrix products in float32 on CUDA do not use TF32, even if the user allows it.
 
-    Compiled code cannot switch, and products on other devices are left as they are.
+    It does nothing on other devices, nor in compiled code, which cannot change the setting.
     """
     if device_type != "cuda" or torch.compiler.is_compiling():
         yield
@@ -138,7 +148,10 @@ def full_float32(device_type: str) -> Iterator[None]:
 
 
 def runs_compiled(*tensors: Tensor) -> bool:
-    """Whether the compiled CPU kernels take these tensors: one of their types, and no autocast."""
+    """Whether the numba kernels can be used: for CPU tensors that are all float32 or all float64.
+
+    They are not used under autocast, nor in programs that are exported without graphzoo's operators.
+    """
     if torch.is_autocast_enabled("cpu") or needs_plain_operators():
         return False
     return all(

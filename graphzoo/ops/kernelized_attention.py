@@ -1,4 +1,4 @@
-"""All-pair attention of NodeFormer through positive random features: time and memory linear in the nodes.
+"""All-pair attention of NodeFormer by positive random features, with time and memory linear in the nodes.
 
 Wu, Zhao, Li, Wipf and Yan, "NodeFormer: A Scalable Graph Structure Learning Transformer for Node
 Classification", NeurIPS 2022. Letters: N nodes, H heads, D channels of a head, M random features, K samples.
@@ -17,8 +17,8 @@ from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random_features import random_features_at
 from graphzoo.ops.sparse import SparseMatrix
 
-# Elements of the block of perturbed features that is made at a time. On the CPU a block stays in the second
-# level of the cache (2 MiB); on a GPU few large products are faster than many small ones.
+# Elements of the block of perturbed features that is computed at once. On the CPU a block fits into the
+# second-level cache (2 MiB). On a GPU a few large products are faster than many small ones.
 _CPU_BLOCK = 1 << 18
 _GPU_BLOCK = 1 << 26
 
@@ -26,30 +26,33 @@ _GPU_BLOCK = 1 << 26
 def kernelized_softmax(
     query: Tensor, key: Tensor, value: Tensor, projection: Tensor, *, tau: float, gumbel: Tensor | None = None
 ) -> Tensor:
-    r"""Kernelized Gumbel-softmax: what each node receives from all nodes, in O(N) (Eq. 17).
+    r"""Kernelized Gumbel-softmax: the message that each node receives from all nodes, in O(N) (Eq. 17).
 
     .. math:: z_u = \frac 1K \sum_k \frac{\phi(q_u)^\top \sum_v e^{g_{kv} / \tau} \phi(k_v) v_v^\top}
         {\phi(q_u)^\top \sum_v e^{g_{kv} / \tau} \phi(k_v)}
 
-    Without noise, K = 1 and g = 0. With given features and tau, a sample picks node v with probability
-    proportional to (phi(q) phi(k_v))^tau: at fixed M the choice forgets the query as tau vanishes, so Theorem
-    2 holds when M grows first.
+    Without noise, K = 1 and g = 0. A sample chooses node v with probability proportional to
+    (phi(q) phi(k_v))^tau. As tau tends to 0 at fixed M, the choice becomes independent of the query, so
+    Theorem 2 holds only if M grows first.
 
     Args:
-        query: [N, H, D], divided here by sqrt(tau) D^(1/4).
-        key: [N, H, D], likewise.
-        value: [N, H, D].
+        query: [N, H, D]; it is divided by sqrt(tau) D^(1/4) here.
+        key: [N, H, D]; it is divided likewise.
+        value: [N, H, C].
         projection: Random directions, [M, D].
         tau: Temperature, above 0.
         gumbel: Draws from Gumbel(0, 1) for each key, head and sample, [N, H, K]; None for no noise.
 
     Returns:
-        [N, H, D], in the dtype of `value`. Computed in float32 at least; the largest block of perturbed
-        features in memory has a fixed size.
+        [N, H, C], in the dtype of `value`; computed in float32 or wider. Perturbed features are computed in
+        blocks of a fixed size, to bound the memory.
+
+    Raises:
+        ValueError: for shapes that do not fit, or a temperature that is not above 0.
     """
     if query.dim() != 3 or query.shape != key.shape or value.dim() != 3 or query.shape[:2] != value.shape[:2]:
         raise ValueError(
-            "query and key must be [N, H, D] of one shape and value [N, H, channels], got "
+            "query and key must be [N, H, D] of one shape and value [N, H, C], got "
             f"{list(query.shape)}, {list(key.shape)}, {list(value.shape)}"
         )
     check_range(above=0, tau=tau)
@@ -66,7 +69,14 @@ def attend_features(
     tau: float = 1.0,
     gumbel: Tensor | None = None,
 ) -> Tensor:
-    """The second half of `kernelized_softmax`: from features [N, H, M] and values [N, H, D] to [N, H, D]."""
+    """`kernelized_softmax` from the features of queries and keys, [N, H, M], and values [N, H, C].
+
+    Returns:
+        [N, H, C], in the dtype of `value`.
+
+    Raises:
+        ValueError: if `gumbel` is not [N, H, K] with K of at least 1.
+    """
     weight = None
     if gumbel is not None:
         if gumbel.dim() != 3 or gumbel.shape[:2] != value.shape[:2] or gumbel.shape[2] < 1:
@@ -76,7 +86,7 @@ def attend_features(
             )
         if gumbel.numel():
             gumbel = gumbel.to(query_features.dtype)
-            # Relative to the luckiest node of each sample: the factor cancels, and nothing overflows.
+            # Relative to the largest draw of each sample, so that nothing overflows; the factor cancels.
             weight = torch.exp((gumbel - gumbel.detach().amax(0)) / tau)
     return _attend(query_features, key_features, value.to(query_features.dtype), weight).to(value.dtype)
 
@@ -95,8 +105,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) ->
 class _Attend(Function):
     """`apply(phi_q [N, H, M], phi_k [N, H, M], value [N, H, D], weight [N, H, K] or None) -> [N, H, D]`.
 
-    The product of features and weights, [N, H, K, M], is the largest thing in sight. It is made block by
-    block, for each use again, and multiplied at once: K matrices [M, D] per head go through one product.
+    The product of features and weights, [N, H, K, M], would be by far the largest tensor. It is computed
+    block by block, again for each use, and multiplied at once: one product for the K matrices [M, D] of a
+    head.
     """
 
     @staticmethod
@@ -156,7 +167,7 @@ class _Attend(Function):
 
 
 class _Block:
-    """Room for as many rows at a time as make a block of [H, n, K, M] elements of the wanted size."""
+    """Memory for blocks [H, n, K, M] of n nodes, where n is chosen so that a block has the wanted size."""
 
     def __init__(self, features: Tensor, weight: Tensor | None) -> None:
         self.rows, self.heads, self.features = features.shape
@@ -168,7 +179,7 @@ class _Block:
         self._rooms: dict[tuple[str, int], Tensor] = {}
 
     def chunks(self) -> list[slice]:
-        """Slices of the nodes."""
+        """Slices of the nodes, one for each block."""
         starts = range(0, self.rows, self.height)
         return [slice(start, min(start + self.height, self.rows)) for start in starts]
 
@@ -188,7 +199,7 @@ class _Block:
         return out
 
     def times(self, block: Tensor, factor: Tensor) -> Tensor:
-        """The elementwise product of [H, n, K, M] with something that broadcasts."""
+        """The elementwise product of `block` [H, n, K, M] with a factor that is broadcast."""
         return torch.mul(block, factor, out=self._room("times", block.shape[1], self.features))
 
     def _room(self, purpose: str, num_rows: int, width: int) -> Tensor:
@@ -199,28 +210,29 @@ class _Block:
 
 
 def _by_head(x: Tensor, rows: slice) -> Tensor:
-    """Some rows of [N, H, .] as [H, n, .]."""
+    """The slice `rows` of [N, H, F], as [H, n, F]."""
     return x[rows].transpose(0, 1)
 
 
 def _total(key: Tensor, weight: Tensor | None) -> Tensor:
-    """Sum over the nodes of weight times features, [H, M, K]."""
+    """Sum of weight times features over the nodes, [H, M, K]."""
     if weight is None:
         return key.sum(0)[..., None]
     return torch.bmm(key.permute(1, 2, 0), weight.transpose(0, 1))
 
 
 def _shares(query: Tensor, totals: Tensor) -> Tensor:
-    """1 / (K phi_q totals), [N, H, K]: what one unit of a sample's sum counts in a node's result."""
+    """The factors 1 / (K phi_q totals), [N, H, K], with which the sums of samples enter a node's result."""
     denominator = torch.bmm(query.transpose(0, 1), totals)
     return (denominator * totals.shape[2]).reciprocal_().transpose(0, 1)
 
 
 def edge_log_weights(query_features: Tensor, key_features: Tensor, pattern: SparseMatrix) -> Tensor:
-    """Logarithm of the noise-free attention weights along given edges, [nnz, H], without any other pair.
+    """Logarithms of the noise-free attention weights at the entries of a sparse pattern, [nnz, H].
 
-    log(phi(q_v) phi(k_u) / sum_w phi(q_v) phi(k_w)), from features [N, H, M], for every entry (v, u) of the
-    pattern, whose values do not count; O(nnz M + N M) arithmetic, O(nnz + N M) memory for each head.
+    For every entry (v, u) of the pattern this is log(phi(q_v) phi(k_u) / sum_w phi(q_v) phi(k_w)), from
+    features [N, H, M]. The values of the pattern are ignored. Weights of other pairs are not computed: each
+    head takes O(nnz M + N M) time and O(nnz + N M) memory.
     """
     with torch.autocast(query_features.device.type, enabled=False):
         products = pattern.sampled_product(query_features, key_features)
@@ -232,18 +244,20 @@ def edge_log_weights(query_features: Tensor, key_features: Tensor, pattern: Spar
 def kernelized_edge_weights(
     query: Tensor, key: Tensor, projection: Tensor, edge_index: Tensor, *, tau: float
 ) -> Tensor:
-    """Noise-free attention weights of `kernelized_softmax` on chosen pairs, [E, H].
+    """Noise-free attention weights of `kernelized_softmax` for given pairs of nodes.
 
     Args:
         query: [N, H, D].
         key: [N, H, D].
         projection: Random directions, [M, D].
-        edge_index: Pairs (u, v), [2, E], int64, repetitions welcome: v is the query, u the key. Over all u,
-            the weights of one v sum to 1.
+        edge_index: Pairs (u, v) of a key u and a query v, [2, E], int64; pairs may be repeated.
         tau: Temperature, above 0.
 
+    Returns:
+        Weights [E, H]; those of one v sum to 1 over all u.
+
     Raises:
-        ValueError: for shapes that do not fit, and a temperature that is not above 0.
+        ValueError: for shapes that do not fit, nodes outside 0..N-1, or a temperature that is not above 0.
     """
     if query.dim() != 3 or query.shape != key.shape:
         raise ValueError(

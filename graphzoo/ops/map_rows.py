@@ -1,9 +1,9 @@
-"""Row-wise functions of huge activations, chunk by chunk, recomputed in the backward pass.
+"""Row-wise functions of large activations, computed in chunks and again in the backward pass.
 
-Run tensor by tensor, each step of a transformer layer over [N, B, D] states writes and saves an [N, B, D]
-intermediate; most of the time then goes to memory, on the CPU to page faults of fresh allocations above all.
-`map_rows` runs the whole function on a chunk of rows that stays in cache, saves only the inputs, and computes
-the chunk again for its gradient.
+Usually each step of a transformer layer over [N, B, D] states writes and saves an [N, B, D] intermediate.
+Most of the time is then spent on memory, on the CPU mainly on page faults of new allocations. `map_rows` runs
+the whole function on a chunk of rows that stays in cache, saves only the inputs, and computes each chunk
+again for its gradient.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ RowGradient = Callable[
     tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
 ]
 
-# Rows of the innermost matrices per chunk: 16384 of 32 float32 channels are 2 MiB, two cores' share of cache;
-# fewer leave torch's threads too little to do between two barriers.
+# Rows of a chunk, all dimensions but the last counted: 16384 rows of 32 float32 channels are 2 MiB, the cache
+# of two cores. With fewer rows, torch's threads would have too little work between two barriers.
 CPU_ROWS = 16384
-# On an accelerator a chunk only bounds the memory of the recomputation; it should fill the device.
+# On a GPU chunks only bound the memory of the recomputation, and must be large enough to use all of it.
 DEVICE_ROWS = 1 << 20
 
 
 def _chunk_length(row: Tensor, chunk_rows: int | None) -> int:
-    """Rows of equal chunks."""
+    """Length of a chunk along the first dimension, so that all chunks are of nearly equal size."""
     chunk_rows = chunk_rows or (CPU_ROWS if row.device.type == "cpu" else DEVICE_ROWS)
     num_chunks = -(-(row.numel() // row.shape[-1]) // chunk_rows)
     return max(1, -(-row.shape[0] // max(1, num_chunks)))
@@ -116,7 +116,7 @@ class _MapRows(torch.autograd.Function):
                     target[start:stop] = next(grads)
             return list(grads)
 
-        # Under autocast the types of intermediates are autocast's business, which only autograd follows.
+        # Autocast chooses the dtypes of intermediates, which a gradient written by hand does not know.
         by_formula = ctx.gradient is not None and not ctx.autocast[0]
         partial = [
             (work_by_formula if by_formula else work)(start) for start in range(0, rows[0].shape[0], step)
@@ -138,7 +138,7 @@ def _sum_in_order(parts: list[Tensor]) -> Tensor:
 
 
 def _recomputed(fn: RowFunction, rows: tuple[Tensor, ...], shared: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """`fn` of all rows at once, computed again for its gradient."""
+    """`fn` of all rows at once, computed again in the backward pass."""
     from torch.utils.checkpoint import checkpoint
 
     def call(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -157,19 +157,21 @@ def map_rows(
     gradient: RowGradient | None = None,
     chunk_rows: int | None = None,
 ) -> tuple[Tensor, ...]:
-    """Apply `fn` to chunks of rows, without keeping its intermediates.
+    """Apply a function to chunks of rows, without storing its intermediates.
 
     Args:
-        fn: `fn(row_chunks, shared, start) -> outputs`, where every chunk covers rows `start` onwards. It must
-            be a pure function that treats rows alike (no global random state): it runs again in the backward
-            pass. Everything that needs a gradient must be in `rows` or `shared`.
-        rows: Tensors [N, ...] cut along the first dimension, N >= 1.
-        shared: Tensors given whole to every chunk, such as weights.
-        num_sums: How many of the last outputs of `fn` are sums over its rows, added up over chunks; the
-            others have the chunk's rows first and are put together.
-        gradient: `gradient(row_chunks, shared, start, grad_outputs) -> (grad_rows, grad_shared)`, by hand
-            where autograd's bookkeeping costs too much; by default autograd does it.
-        chunk_rows: Rows of the trailing matrices ([N, B, D]: N times B) per chunk; a default for the device.
+        fn: Function `fn(row_chunks, shared, start) -> outputs` of the chunks that begin at row `start`. It
+            runs again in the backward pass, so it must be pure: without global random state, and with the
+            same result however the rows are cut. All tensors that need a gradient must be in `rows` or
+            `shared`.
+        rows: Tensors [N, ...] that are cut along the first dimension, with N >= 1.
+        shared: Tensors that every chunk gets whole, such as weights.
+        num_sums: Number of outputs of `fn`, the last ones, that are sums over its rows; these are added up
+            over chunks. The other outputs have one row for each row of the chunk, and are concatenated.
+        gradient: Function `gradient(row_chunks, shared, start, grad_outputs) -> (grad_rows, grad_shared)`;
+            None computes gradients by autograd.
+        chunk_rows: Rows of a chunk, all dimensions but the last counted (N B of [N, B, D]); None takes a
+            default for the device.
 
     Returns:
         The outputs of `fn` for all rows.
@@ -177,9 +179,9 @@ def map_rows(
     Raises:
         ValueError: if there are no rows or the tensors of `rows` differ in length.
     """
-    if torch.compiler.is_exporting():  # chunks and gradients are for training; sizes are symbols here
+    if torch.compiler.is_exporting():  # sizes are symbolic, and gradients are not needed
         return fn(tuple(rows), tuple(shared), 0)
-    if torch.compiler.is_compiling():  # the compiler fuses; it is told to keep nothing but the inputs
+    if torch.compiler.is_compiling():  # the compiler fuses the operations, and saves only the inputs
         return _recomputed(fn, tuple(rows), tuple(shared))
     if not rows or rows[0].shape[0] == 0:
         raise ValueError("map_rows needs at least one tensor with at least one row")

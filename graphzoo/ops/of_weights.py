@@ -1,4 +1,4 @@
-"""Memory for what a model computed of a whole graph, as long as its weights are the same."""
+"""A cache of one result of a model, such as its states of a whole graph, while its weights are the same."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ T = TypeVar("T")
 
 
 class OfWeights(Generic[T]):
-    """The last result, given again until a weight or buffer is written to or replaced.
+    """The last result, returned again until a weight or buffer of the module is written to or replaced.
 
-    Weights that were made in inference mode have no version: of these, only being replaced is noticed. Copies
-    begin empty.
+    Weights that were created in inference mode have no version: if they are written to, this is not noticed.
+    Copies and pickles of the cache are empty.
     """
 
     def __init__(self) -> None:
-        # replaced as one, so that threads never see the key of one result with the value of another
+        # One tuple, replaced at once: no thread sees the key of one result with the value of another.
         self._last: tuple[object, T, list[Tensor]] | None = None
 
     def get(self, module: nn.Module, compute: Callable[[], T]) -> T:
-        """`compute()`, or what it returned last time if the weights of the module are the same."""
+        """Return `compute()`, or the last result if the weights of the module are the same."""
         every = module.state_dict(keep_vars=True).values()
         weights = [weight for weight in every if isinstance(weight, Tensor)]
         key = [(_place(weight), weight.dtype, version_of(weight)) for weight in weights]
         last = self._last
         if last is None or last[0] != key:
-            self._last = last = None  # leaves its room to the new one
-            # kept with their memory, which others could get otherwise
+            self._last = last = None  # frees the old result before the new one is computed
+            # Keeps the memory of the weights, so that no other tensor gets the same address.
             kept = [*weights, *(weight.detach() for weight in weights)]
             self._last = last = key, compute(), kept
         return last[1]
@@ -42,5 +42,5 @@ class OfWeights(Generic[T]):
 
 
 def _place(weight: Tensor) -> int:
-    """Where its numbers lie; a sparse one has no such place."""
+    """The address of a weight's memory; for a sparse weight, which has no single one, its identity."""
     return weight.data_ptr() if weight.layout is torch.strided else id(weight)

@@ -1,14 +1,14 @@
-"""Counter-based random numbers: functions of integers that name them, not of how many were drawn before.
+"""Counter-based random numbers: each is a function of integers, not of how many were drawn before.
 
 The mixer is splitmix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators"),
-written in wrapping int64 arithmetic, which torch has on every device.
+in int64 arithmetic that wraps around, which torch has on every device.
 """
 
 from __future__ import annotations
 
 import math
 from functools import reduce
-from operator import index  # numbers of NumPy do not wrap as Python's
+from operator import index  # converts integers of NumPy, whose arithmetic would overflow
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ _MASK = (1 << 64) - 1
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    # torch shifts int64 arithmetically; the mask makes it the logical shift that the mixer is defined with.
+    # torch shifts int64 arithmetically. The mask makes it the logical shift that splitmix64 is defined with.
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -40,7 +40,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _mix_number(x: int) -> int:
-    """`_mix` of a Python number."""
+    """`_mix` of a Python integer."""
     x &= _MASK
     x = ((x ^ (x >> 30)) * _MIX_1) & _MASK
     x = ((x ^ (x >> 27)) * _MIX_2) & _MASK
@@ -48,7 +48,7 @@ def _mix_number(x: int) -> int:
 
 
 def _join(state: Tensor, part: Tensor) -> Tensor:
-    """The hash of what `state` is a hash of, and one part more."""
+    """Extend the hash `state` of a tuple by one more part."""
     return _mix((state + _GOLDEN) ^ _mix(part + _GOLDEN))
 
 
@@ -56,7 +56,7 @@ def _join(state: Tensor, part: Tensor) -> Tensor:
     "graphzoo::hash_join", mutates_args=(), schema="(Tensor state, Tensor part) -> Tensor"
 )
 def _join_operator(state: Tensor, part: Tensor) -> Tensor:
-    """`_join` hidden from Inductor, whose code for sums that wrap gives other bits (torch 2.13)."""
+    """`_join` as an operator that Inductor does not compile: its sums with overflow differ (torch 2.13)."""
     return _join(state, part)
 
 
@@ -66,19 +66,28 @@ def _(state: Tensor, part: Tensor) -> Tensor:
 
 
 def hash_integers(*parts: int | Tensor, device: torch.device | str | None = None) -> Tensor:
-    """Hash a tuple of integers to 64 well-mixed bits, int64, elementwise over broadcast tensors.
+    """Hash a tuple of integers to 64 well-mixed bits, elementwise for tensors, which are broadcast.
 
-    The order of the parts matters. Numbers are mixed by Python: as tensors of another device they would be
-    copied there, which waits for it. The result lives on `device` if no part is a tensor.
+    Python integers are mixed on the host, since copying them to a device would make the host wait for it.
+
+    Args:
+        *parts: Integers or int64 tensors; their order matters.
+        device: Device of the result if no part is a tensor.
+
+    Returns:
+        int64 tensor in the broadcast shape.
+
+    Raises:
+        ValueError: for a tensor that is not int64.
     """
     for part in parts:
         if isinstance(part, Tensor):
             if part.dtype != torch.int64:
-                raise ValueError(f"hash_integers takes int64 tensors, got {part.dtype}; convert with .long()")
+                raise ValueError(f"hash_integers takes int64 tensors, got {part.dtype}; give .long()")
             device = part.device
     state: int | Tensor = 0
     if torch.compiler.is_compiling():
-        # A number may be a symbol here, which Python cannot mix; filling is no copy.
+        # An integer may be symbolic here, which Python cannot mix. Filling a tensor does not copy.
         tensors = [
             part if isinstance(part, Tensor) else torch.full((), part, dtype=torch.int64, device=device)
             for part in (0, *parts)
@@ -98,7 +107,7 @@ def hash_integers(*parts: int | Tensor, device: torch.device | str | None = None
 
 
 def hash_numbers(*parts: int) -> int:
-    """`int(hash_integers(*parts))` of numbers alone."""
+    """`int(hash_integers(*parts))` for Python integers."""
     state = 0
     for part in parts:
         state = _mix_number((state + _GOLDEN) ^ _mix_number(index(part) + _GOLDEN))
@@ -106,16 +115,16 @@ def hash_numbers(*parts: int) -> int:
 
 
 def uniform_from_hash(bits: Tensor) -> Tensor:
-    """Uniform float64 in [0, 1) from the upper 53 bits of a hash, same shape."""
+    """Uniform float64 in [0, 1), from the upper 53 bits of each hash; same shape as `bits`."""
     return _shift_right(bits, 11).to(torch.float64) * 2.0**-53
 
 
 def normal_from_hash(bits: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Standard normal values from 64 hash bits each (Box and Muller, 1958), same shape.
+    """Standard normal values from hashes of 64 bits (Box and Muller, 1958); same shape as `bits`.
 
-    The radius takes the upper 32 bits, the angle the lower 32, so that |value| < 6.8.
+    The upper 32 bits give the radius, the lower 32 the angle. So |value| < 6.8.
     """
     radius = (_shift_right(bits, 32).to(torch.float32) + 0.5) * 2.0**-32
     angle = (bits & 0xFFFFFFFF).to(torch.float32) * (2.0 * math.pi * 2.0**-32)
-    # float32 rounds the largest radii to 1, where log gives 0: still a valid draw.
+    # float32 rounds the largest uniform numbers to 1, whose radius is 0: also a valid draw.
     return (torch.sqrt(-2.0 * torch.log(radius)) * torch.cos(angle)).to(dtype)

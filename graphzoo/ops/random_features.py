@@ -23,24 +23,28 @@ def orthogonal_projection(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Random directions [M, D] in orthogonal blocks, each direction Gaussian taken by itself.
+    """Random directions [M, D] in orthogonal blocks; each single row is a standard Gaussian vector.
 
-    Every block of up to `dim` rows comes from a uniformly distributed orthogonal matrix: the Q of a QR
-    decomposition times the signs of the diagonal of R, without which Q is not uniform and the estimate of the
-    kernel biased (Mezzadri, 2007). Row lengths are those of independent Gaussian vectors.
+    Every block of up to D rows is part of a uniformly distributed orthogonal matrix. This is the Q of a QR
+    decomposition, multiplied by the signs of the diagonal of R; without the signs Q is not uniform, and the
+    estimate of the kernel is biased (Mezzadri, 2007). The rows have the lengths of independent Gaussian
+    vectors.
 
     Args:
-        num_features: M, rows, at least 1.
-        dim: D, columns, at least 1.
-        generator: Where the numbers come from; None takes torch's global generator.
-        dtype: Of the result.
-        device: Of the result; by default that of the generator.
+        num_features: M, the number of rows, at least 1.
+        dim: D, the number of columns, at least 1.
+        generator: Random generator; None takes torch's global one.
+        dtype: Dtype of the result.
+        device: Device of the result; None takes that of the generator.
+
+    Raises:
+        UsageError: if a size is not a whole number of at least 1.
     """
     check_whole(at_least=1, num_features=num_features, dim=dim)
     if device is None and generator is not None:
         device = generator.device
     num_blocks = -(-num_features // dim)
-    # At least float32, in which there is a QR decomposition.
+    # float32 or wider, since there is no QR decomposition in half precision.
     kind = torch.promote_types(dtype, torch.float32)
     gaussian = torch.randn(num_blocks, dim, dim, generator=generator, dtype=kind, device=device)
     q, r = torch.linalg.qr(gaussian)
@@ -58,27 +62,31 @@ def positive_random_features(
 
     .. math:: \phi(x) = M^{-1/2} (\exp(W x - |x|^2 / 2 - s) + \epsilon)
 
-    With `stabilize=False, eps=0` the estimate of exp(q k) is unbiased over Gaussian W (Proposition 1). The
-    stabiliser s is the largest entry of W x, of each query and head, or of all keys of a head. It is one
-    factor of all weights of a query, so attention does not see it.
+    With `stabilize=False, eps=0` the inner product is an unbiased estimate of exp(q k) over Gaussian W
+    (Proposition 1). The stabiliser s prevents overflow. It is the largest entry of W x: for a query that of
+    the same node and head, for keys that of all nodes of a head. So it multiplies all weights of a node by
+    the same factor, and attention does not change.
 
     Args:
-        x: Queries or keys, scaled as the kernel wants them, [N, H, D].
+        x: Queries or keys, scaled as the kernel needs them, [N, H, D].
         projection: W, [M, D].
-        is_query: Which of the two stabilisers.
-        stabilize: False leaves s away.
-        eps: Floor of the exponential.
+        is_query: Whether `x` are queries; chooses the stabiliser.
+        stabilize: Whether to subtract s.
+        eps: Number that is added to the exponential, so that features are not 0.
 
     Returns:
-        [N, H, M]; float32 for input of half precision.
+        [N, H, M]; float32 for half precision.
+
+    Raises:
+        ValueError: for shapes that do not fit.
     """
     return _features(x, projection, 1.0, is_query, stabilize, eps)
 
 
 def random_features_at(x: Tensor, projection: Tensor, *, tau: float, is_query: bool) -> Tensor:
-    """`positive_random_features` of queries or keys [N, H, D] divided by sqrt(tau) D^(1/4).
+    """`positive_random_features` of queries or keys [N, H, D], divided by sqrt(tau) D^(1/4).
 
-    Products of such features estimate exp(q k / (tau sqrt(D))).
+    Inner products of these features estimate exp(q k / (tau sqrt(D))).
     """
     scale = tau**-0.5 * x.shape[-1] ** -0.25
     return _features(x, projection, scale, is_query, True, 1e-6)
@@ -98,14 +106,14 @@ def _features(
 
 
 class _Features(Function):
-    """Features of `scale * x`, with a gradient that needs no more than `x` and the features."""
+    """Features of `scale * x`; the backward pass needs only `x`, the projection and the features."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, projection: Tensor, scale: float, is_query: bool, stabilize: bool, eps: float
     ) -> Tensor:
         dtype = torch.promote_types(x.dtype, torch.float32)
-        largest: Tensor | tuple[Tensor, ...] | None = None  # where the stabiliser was found
+        largest: Tensor | tuple[Tensor, ...] | None = None  # position of the largest entries
         with without_autocast(x.device.type):
             scaled = x.to(dtype) * scale
             out = scaled @ projection.to(dtype).t()  # [N, H, M]
@@ -149,6 +157,6 @@ class _Features(Function):
 
 
 def draw_gumbel(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype) -> Tensor:
-    """Draws from Gumbel(0, 1): -log(E), E exponential."""
+    """Draws from Gumbel(0, 1): -log(E) for exponentially distributed E."""
     exponential = torch.empty(shape, dtype=dtype, device=generator.device).exponential_(generator=generator)
     return exponential.clamp_min_(torch.finfo(dtype).tiny).log_().neg_()

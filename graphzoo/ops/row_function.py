@@ -1,4 +1,4 @@
-"""Autograd of the fast row operations: without the dispatcher, which takes longer than a small kernel."""
+"""Autograd of the fast row operations, which avoids the dispatcher: it takes longer than a small kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.autograd.function import Function, once_differentiable
 
 
 class RowFunction(Function):
-    """`apply(kernels, ...)` takes the module of a backend and the arguments of its `forward`, rows first."""
+    """An operation of a backend: `apply(kernels, ...)` takes its module and the arguments of `forward`."""
 
     @staticmethod
     def forward(

@@ -1,6 +1,6 @@
-"""Compiled loops over a block of rows that stays in cache, for the CPU backends of KnowFormer's ops.
+"""Compiled loops over a block of rows that stays in cache, for the CPU backends of KnowFormer's operators.
 
-A block has at most `block_rows` rows, so that BLAS does its small products on the calling thread; everything
+A block has at most `block_rows` rows, so that BLAS computes its products on the calling thread. Everything
 between two products runs while the rows are still in cache. Arrays are C-contiguous, float32 or float64.
 """
 
@@ -16,27 +16,27 @@ from numba import njit
 
 _JIT_OPTIONS: dict[str, Any] = {
     "nogil": True,
-    # Each kernel holds its helpers. Called ones exist once per kernel under one name, each fused in its own
-    # way, and which of them is taken depends on what was compiled or loaded before: the bits of a
-    # run with freshly compiled kernels were others than those of the next.
+    # Helpers are inlined into each kernel. Otherwise every kernel has its own copy of a helper, compiled
+    # differently but under the same name, and which copy is called depends on what was compiled or loaded
+    # before: the first run of freshly compiled kernels had other bits than the next one.
     "forceinline": True,
     "error_model": "numpy",
     "boundscheck": False,
-    # Multiply and add in one instruction, and sums of a row in the order of the vector unit: fixed at
-    # compilation, so that results repeat. NaN and infinity behave as usual.
+    # Allows a multiplication and an addition in one instruction, and sums of a row in the order of the vector
+    # unit. Both are fixed at compilation, so results are reproducible. NaN and infinity behave as usual.
     "fastmath": {"contract", "reassoc", "nsz"},
 }
-# OpenBLAS starts threads of its own above this many multiplications.
+# Above this many multiplications OpenBLAS starts its own threads.
 _BLAS_SERIAL = 1 << 18
 _MAX_BLOCK = 256
-# Parts that threads take one by one; a function of the rows alone, so that partial sums add up in the same
-# order on any number of threads.
+# Pieces of work that threads take one by one. Their number depends only on the rows, so that partial sums are
+# added up in the same order on any number of threads.
 _MAX_PIECES = 32
 _MIN_BLOCKS_PER_PIECE = 4
 
 
 def _digest() -> str:
-    """What kernels on disk hold of this file; where there is no file to look at, it does not change."""
+    """The digest of this file, whose helpers are part of cached kernels; empty if it cannot be read."""
     try:
         return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     except OSError:
@@ -47,36 +47,38 @@ _HELPERS = _digest()
 
 
 def jit(function: Any, **changes: Any) -> Any:
-    """Compile lazily, with the result kept on disk where numba finds a writable place for it.
+    """Compile a function at its first call, and keep the result on disk if numba finds a writable folder.
 
-    The `changes` are options of numba that differ from the usual ones.
+    Args:
+        function: The function.
+        **changes: Options of numba that differ from `_JIT_OPTIONS`.
     """
     options = {"cache": True, **_JIT_OPTIONS, **changes}
     try:
         compiled = njit(**options)(function)
         kept: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-        if hasattr(kept, "_source_stamp"):  # numba looks at the kernel's own file, not at that of its helpers
+        if hasattr(kept, "_source_stamp"):  # numba itself checks only the kernel's file, not that of helpers
             kept._source_stamp = (kept._source_stamp, _HELPERS)
         return compiled
-    except RuntimeError:  # numba: "no locator available", i.e. nowhere to write to
+    except RuntimeError:  # numba's "no locator available": there is no writable folder
         return njit(**{**options, "cache": False})(function)
 
 
 helper = partial(jit, cache=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""The same for what only kernels call: its way in from Python would be compiled for nothing.
+"""`jit` for functions that only kernels call, without the wrapper for calls from Python.
 
-Kernels on disk hold their helpers. Those have several signatures, and numba gives two processes that compile
-different ones at a time the same file for both.
+Helpers are not cached on disk, since cached kernels contain them. A helper has several signatures, and two
+processes that compile different ones at the same time would write the same file.
 """
 
 
 def block_rows(channels: int) -> int:
-    """Rows of a block whose product with a [D, D] matrix stays on the calling thread."""
+    """Rows of a block, so that BLAS computes its product with a [D, D] matrix on the calling thread."""
     return max(1, min(_MAX_BLOCK, _BLAS_SERIAL // (channels * channels)))
 
 
 def piece_bounds(num_rows: int, block: int) -> list[int]:
-    """First rows of the pieces that threads share, and the end."""
+    """First row of each piece of work, and the number of rows at the end."""
     num_blocks = -(-num_rows // block)
     num_pieces = max(1, min(_MAX_PIECES, num_blocks // _MIN_BLOCKS_PER_PIECE))
     return [min(num_rows, num_blocks * i // num_pieces * block) for i in range(num_pieces + 1)]
@@ -84,7 +86,7 @@ def piece_bounds(num_rows: int, block: int) -> list[int]:
 
 @helper
 def gather_rows(x: Any, grid: Any, start: int, num_rows: int, query: int, out: Any) -> None:
-    """`out[r] = x[start + r, query]`: the rows of one query of [N, B, D], which comes as rows [N B, D].
+    """Copy `out[r] = x[start + r, query]`, rows of one query, where x [N, B, D] is given as rows [N B, D].
 
     `grid` is (N, rows between two entities, rows between two queries).
     """
@@ -96,7 +98,7 @@ def gather_rows(x: Any, grid: Any, start: int, num_rows: int, query: int, out: A
 
 @helper
 def add_rows(x: Any, row: Any, num_rows: int) -> None:
-    """Add one row to all rows, in place."""
+    """Add `row` to all rows, in place."""
     for r in range(num_rows):
         for c in range(x.shape[1]):
             x[r, c] += row[c]
@@ -104,7 +106,7 @@ def add_rows(x: Any, row: Any, num_rows: int) -> None:
 
 @helper
 def linear_relu(x: Any, weight_t: Any, bias: Any, out: Any, num_rows: int) -> None:
-    """`out = relu(x @ weight_t + bias)`."""
+    """Compute `out = relu(x @ weight_t + bias)`."""
     np.dot(x[:num_rows], weight_t, out[:num_rows])
     for r in range(num_rows):
         for c in range(out.shape[1]):
@@ -114,7 +116,7 @@ def linear_relu(x: Any, weight_t: Any, bias: Any, out: Any, num_rows: int) -> No
 
 @helper
 def normalize_rows(x: Any, unit: Any, inverse_std: Any, num_rows: int) -> None:
-    """Layer normalisation without weight and bias, into `unit`; 1 / std of each row into `inverse_std`."""
+    """Write the rows normalised (without weight and bias) to `unit`, and 1 / std to `inverse_std`."""
     dtype = x.dtype.type
     scale = dtype(1.0 / x.shape[1])
     for r in range(num_rows):
@@ -144,7 +146,10 @@ def normalize_rows_gradient(
     grad_bias: Any,
     num_rows: int,
 ) -> None:
-    """Gradient of `weight * unit + bias`: written to `grad_x`, added to `grad_weight` and `grad_bias`."""
+    """Gradient of `weight * unit + bias`.
+
+    The gradient of the rows is written to `grad_x`, the others are added to `grad_weight` and `grad_bias`.
+    """
     dtype = grad.dtype.type
     scale = dtype(1.0 / grad.shape[1])
     for r in range(num_rows):

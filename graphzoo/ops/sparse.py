@@ -1,4 +1,4 @@
-"""Sparse times dense matrix, differentiable in the dense one: the matrix and its transpose in CSR form."""
+"""Products of a sparse and a dense matrix, differentiable in the dense one."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from graphzoo.ops.relational_spmm.graph import check_edges
 
 
 def refuse_gradient(x: Tensor) -> None:
-    """A sparse tensor that asks for a gradient is a `UsageError`."""
+    """Raise a `UsageError` if a sparse tensor requires a gradient."""
     if x.requires_grad and x.layout is not torch.strided:
         raise UsageError("sparse features get no gradient\nGive x.detach(), or dense features")
 
 
 class SparseMatrix:
-    """A constant sparse matrix that is multiplied many times.
+    """A constant sparse matrix in CSR form, for many products.
 
-    Rows are sorted, and columns within a row. The transpose is made at the first backward pass and kept, so
-    that both directions sum each row of their result in one fixed order.
+    Entries are sorted by row, and by column within a row. The transpose is computed at the first backward
+    pass and kept. So both directions sum each row of their result in a fixed order.
 
     Args:
-        rowptr: Where each row begins, [rows + 1], int32 or int64.
-        col: Column of each entry, [nnz], like rowptr.
-        values: [nnz], float.
-        shape: Rows and columns.
+        rowptr: Position of the first entry of each row, [rows + 1], int32 or int64.
+        col: Column of each entry, [nnz], int32 or int64.
+        values: Value of each entry, [nnz], float.
+        shape: Number of rows and of columns.
     """
 
     def __init__(self, rowptr: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
@@ -40,14 +40,20 @@ class SparseMatrix:
         self.rowptr, self.col, self.values = rowptr.to(index), col.to(index), values.detach()
         self.shape = shape
         self._transposed: SparseMatrix | None = None
-        self._order: Tensor | None = None  # positions of our entries in the transpose's order
-        self._pattern: SparseMatrix | None = None  # of the same entries, with a transpose that is kept
+        self._order: Tensor | None = None  # positions of this matrix's entries in the transpose's order
+        self._pattern: SparseMatrix | None = None  # a matrix with the same entries, which keeps its transpose
         self._row_sums: Tensor | None = None
         self._handles: dict[torch.dtype, Tensor] = {}
 
     @classmethod
     def from_tensor(cls, x: Tensor) -> SparseMatrix:
-        """A tensor [rows, columns], dense or of any sparse layout; entries of one place are summed."""
+        """Convert a tensor [rows, columns], dense or of any sparse layout.
+
+        Repeated entries of a COO tensor are summed.
+
+        Raises:
+            ValueError: if the tensor has not two dimensions, or is sparse and requires a gradient.
+        """
         if x.dim() != 2:
             raise ValueError(f"a sparse matrix has two dimensions, got shape {list(x.shape)}")
         refuse_gradient(x)
@@ -60,7 +66,11 @@ class SparseMatrix:
 
     @classmethod
     def from_pairs(cls, edge_index: Tensor, num_nodes: int) -> tuple[SparseMatrix, Tensor]:
-        """The pattern of pairs (u, v), [2, E], with row v and column u, and the entry of each pair, [E]."""
+        """A matrix with a 1 in row v and column u for pairs (u, v) [2, E], and each pair's entry number [E].
+
+        Raises:
+            ValueError: for pairs of another shape or dtype, or nodes outside 0..num_nodes-1.
+        """
         source, target = check_edges(edge_index, num_nodes)
         place, position = torch.unique(target * num_nodes + source, return_inverse=True)
         row, col = place // max(num_nodes, 1), place % max(num_nodes, 1)
@@ -69,16 +79,16 @@ class SparseMatrix:
 
     @property
     def nnz(self) -> int:
-        """Stored entries."""
+        """Number of stored entries."""
         return int(self.col.numel())
 
     @property
     def device(self) -> torch.device:
-        """Where the matrix lives."""
+        """Device of the matrix."""
         return self.values.device
 
     def row_sums(self) -> Tensor:
-        """Sum of each row's values, [rows]: the product with ones, kept."""
+        """Sum of each row's values, [rows]; computed once."""
         if self._row_sums is None:
             self._row_sums = self._multiply(self.values.new_ones(self.shape[1], 1))[:, 0]
         return self._row_sums
@@ -89,7 +99,7 @@ class SparseMatrix:
         return rows.repeat_interleave(self.rowptr.diff().long(), output_size=self.nnz)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
-        """The matrix on another device; itself when it is there already."""
+        """Copy the matrix to another device; return the same object if it is already there."""
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
@@ -97,20 +107,20 @@ class SparseMatrix:
         return type(self)(rowptr, col, self.values.to(device, non_blocking=non_blocking), self.shape)
 
     def with_values(self, values: Tensor) -> SparseMatrix:
-        """The same entries with other values [nnz], which share the order of this matrix's transpose."""
+        """A matrix with the same entries and other values [nnz]; both share the transpose's order."""
         changed = SparseMatrix(self.rowptr, self.col, values, self.shape)
         changed._pattern = self
         return changed
 
     def to_dense(self) -> Tensor:
-        """[rows, columns]."""
+        """The matrix as a dense tensor [rows, columns]."""
         dense = self.values.new_zeros(self.shape)
         return dense.index_put_((self.row_of_entry(), self.col.long()), self.values, accumulate=True)
 
     def transpose(self) -> SparseMatrix:
-        """The transposed matrix, made once."""
-        # The transpose does not know this matrix: in a cycle, both would wait for the garbage collector, and
-        # matrices of one step (parts, dropout) fill the memory before it comes.
+        """The transposed matrix, computed once."""
+        # The transpose has no reference back to this matrix. In a cycle only the garbage collector would free
+        # both, and the matrices of each step (parts, dropout) would fill the memory before it runs.
         if self._transposed is None:
             if self._pattern is not None:
                 transposed = self._pattern.transpose()
@@ -118,7 +128,7 @@ class SparseMatrix:
                 assert self._order is not None
                 self._transposed = transposed.with_values(self.values[self._order])
                 return self._transposed
-            # Stable: entries stay sorted by row within each column.
+            # A stable sort keeps the entries of each column sorted by row.
             order = torch.argsort(self.col, stable=True)
             rows, columns = self.shape
             self._transposed = SparseMatrix(
@@ -132,18 +142,24 @@ class SparseMatrix:
 
     @run_eagerly
     def matmul(self, x: Tensor) -> Tensor:
-        """`self @ x` for dense `x` [columns, F] of any float dtype -> [rows, F] of that dtype.
+        """The product `self @ x`, differentiable in `x` any number of times.
 
-        Sums are made in float32 at least. Differentiable in `x`, any number of times.
+        Args:
+            x: Dense [columns, F], of any float dtype.
+
+        Returns:
+            [rows, F] in the dtype of `x`; sums are computed in float32 or wider.
 
         Raises:
-            ValueError: for another shape, and for whole numbers, which the result would be cut to.
+            ValueError: for another shape, or integers.
         """
         if not x.is_floating_point():
-            raise ValueError(f"a sparse matrix takes floats, got x of {x.dtype}: give x.float()")
+            raise ValueError(
+                f"a sparse matrix is multiplied by floating-point numbers, got x of {x.dtype}: give x.float()"
+            )
         if x.dim() != 2 or x.shape[0] != self.shape[1]:
             raise ValueError(
-                f"a sparse matrix {list(self.shape)} takes x of shape [{self.shape[1]}, F], "
+                f"a sparse matrix {list(self.shape)} is multiplied by x of shape [{self.shape[1]}, F], "
                 f"got {list(x.shape)}"
             )
         out: Tensor = _Product.apply(x, self)  # type: ignore[no-untyped-call]
@@ -151,9 +167,16 @@ class SparseMatrix:
 
     @run_eagerly
     def sampled_product(self, a: Tensor, b: Tensor) -> Tensor:
-        """`a_h @ b_h.T` at the entries of the matrix, whose own values do not count; differentiable.
+        """The product `a_h @ b_h.T` of each head h, only at the entries of this matrix; differentiable once.
 
-        Of [rows, H, F] and [columns, H, F], [nnz, H] in float32 at least; no other product is made.
+        The values of this matrix are ignored.
+
+        Args:
+            a: [rows, H, F].
+            b: [columns, H, F].
+
+        Returns:
+            [nnz, H], in float32 or wider.
         """
         out: Tensor = _SampledProduct.apply(a, b, self)  # type: ignore[no-untyped-call]
         return out
@@ -167,7 +190,7 @@ class SparseMatrix:
         return out.to(x.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tensors of the CSR layout are pickled with a detour; they cost nothing to make again.
+        # Leaves out the CSR tensors, which are slow to pickle and cheap to create.
         return {**self.__dict__, "_handles": {}}
 
     def __repr__(self) -> str:
@@ -225,8 +248,8 @@ def _heads(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def row_pointers(row: Tensor, num_rows: int) -> Tensor:
-    """Where the entries of each row begin, [rows + 1], from the row of every entry."""
-    if row.is_cuda:  # `bincount` waits for a device to know its size
+    """Position of the first entry of each row, [rows + 1], from the row of every entry, [nnz]."""
+    if row.is_cuda:  # `bincount` makes the host wait for the size of its result
         counts = torch.zeros(num_rows, dtype=torch.int64, device=row.device)
         counts.index_add_(0, row, torch.ones_like(row, dtype=torch.int64))
     else:
@@ -241,7 +264,7 @@ def _csr_tensor(rowptr: Tensor, col: Tensor, values: Tensor, shape: tuple[int, i
 
 @contextmanager
 def without_beta_warning() -> Iterator[None]:
-    """Once per process torch says that its CSR layout is in beta state, which no user can act upon."""
+    """Hide torch's warning that its CSR layout is in beta state, about which a user can do nothing."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         yield

@@ -1,4 +1,4 @@
-"""A tensor that is expensive to compute, kept in a file: written whole or not at all, checked when read."""
+"""A file for a tensor that is expensive to compute. It is written completely or not at all, and checked."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ from torch import Tensor
 from graphzoo.system.waiting import TellingLock
 
 _log = logging.getLogger(__name__)
-# One page, so that the numbers after it are aligned.
+# One page of memory, so that the numbers behind the header are aligned.
 _HEADER_BYTES = 4096
 _LOCK_TIMEOUT = 3600.0
 
 
 class TensorFile:
-    """One result and the file it is kept in: a JSON header, then the numbers, row by row.
+    """A file with a JSON header and the numbers of a tensor, row by row.
 
-    The header tells key (what the result depends on), shape, type (float32 or float64) and a checksum of the
-    numbers. A file that does not fit, is too short or fails its checksum is never used but made anew. With
-    `is_mapped` the tensor is mapped from the file, copy on write, instead of read into memory.
+    The header has the key, the shape, the dtype and a checksum of the numbers. A file with another header, a
+    wrong size or a wrong checksum is not used, but computed again.
+
+    Args:
+        path: The file.
+        key: Digest of everything that the tensor depends on.
+        shape: Shape of the tensor.
+        dtype: float32 or float64.
+        is_mapped: Whether the tensor is memory-mapped, copy-on-write, instead of read into memory.
     """
 
     def __init__(
@@ -40,31 +46,36 @@ class TensorFile:
         self.facts = {"key": key, "shape": list(shape), "dtype": self.dtype.name}
 
     def provide(self, compute: Callable[[Tensor | None], Tensor]) -> Tensor:
-        """The tensor, from the file or by `compute(room)`, which fills the room if it is given one.
+        """Read the tensor from the file, or compute it and write the file.
 
-        A file that can be neither read nor made is an `OSError`; `compute` may have run in vain then.
+        Args:
+            compute: Function of a tensor to write the result to, or of None, in which case it returns a new
+                tensor.
+
+        Raises:
+            OSError: if the file cannot be read or written, possibly after `compute` has run.
         """
         if (stored := self._read()) is not None:
             return stored
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with TellingLock(f"{self.path}.lock", timeout=_LOCK_TIMEOUT):
-                # another process may have made it while this one waited
+                # Another process may have written it while this one waited for the lock.
                 stored = self._read()
                 return self._write(compute) if stored is None else stored
         except Timeout as error:
             raise OSError(str(error)) from error
 
     def _read(self) -> Tensor | None:
-        """The tensor, or None where there is no sound file."""
+        """The tensor, or None if the file is missing or damaged."""
         try:
             with self.path.open("rb") as file:
                 header = json.loads(file.read(_HEADER_BYTES).rstrip(b"\0"))
                 size = os.fstat(file.fileno()).st_size
             if {name: header[name] for name in self.facts} != self.facts:
-                raise ValueError("its header belongs to something else")
+                raise ValueError("its header does not match")
             if size != _HEADER_BYTES + self.num_bytes:
-                raise ValueError(f"it has {size:,} of {_HEADER_BYTES + self.num_bytes:,} bytes")
+                raise ValueError(f"it has {size:,} bytes instead of {_HEADER_BYTES + self.num_bytes:,}")
             if self.is_mapped:
                 values = self._map(self.path, "c")
             else:
@@ -79,7 +90,7 @@ class TensorFile:
         return torch.from_numpy(values)
 
     def _write(self, compute: Callable[[Tensor | None], Tensor]) -> Tensor:
-        """Fill a file of another name and let it take this one's; the caller holds the lock."""
+        """Write to a temporary file and rename it; the caller holds the lock."""
         part = self.path.with_name(f".{self.path.name}.part")
         try:
             with part.open("w+b") as file:
@@ -97,7 +108,7 @@ class TensorFile:
                 file.seek(0)
                 file.write(json.dumps({**self.facts, "crc32": checksum}).encode().ljust(_HEADER_BYTES, b"\0"))
                 file.flush()
-                # takes the mapped pages along
+                # also writes the mapped pages to disk
                 os.fsync(file.fileno())
             os.replace(part, self.path)
         finally:
@@ -113,7 +124,7 @@ def _bytes(values: np.ndarray[Any, Any]) -> memoryview:
 
 
 def _reserve(descriptor: int, num_bytes: int) -> None:
-    """Give the file its size now: where a mapped page finds the disk full, the process is killed."""
+    """Allocate the file on disk now: the system kills a process that writes a mapped page to a full disk."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, num_bytes)
     else:

@@ -1,7 +1,7 @@
-"""Pieces of work on the threads of this process.
+"""Work in pieces on the threads of this process.
 
-Threads are Python's: kernels release the GIL. No threading layer has to be found, calls from several threads
-are safe, and so is a fork. Their number is `torch.get_num_threads()` of the caller.
+These are Python threads; kernels release the GIL. Unlike numba's own threads they need no threading layer,
+and they are safe after a fork and if several threads call kernels. Their number is `torch.get_num_threads()`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
 
 def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads of this process: a forked child gets its own."""
+    """The thread pool of this process; a forked child gets its own."""
     global _pool
     if _pool is None or _pool[0] != os.getpid() or _pool[1] < num_threads:
         _pool = (os.getpid(), num_threads, ThreadPoolExecutor(num_threads, "graphzoo-ops"))
@@ -24,10 +24,10 @@ def _thread_pool(num_threads: int) -> ThreadPoolExecutor:
 
 
 def run_pieces(work: Callable[[int], None], num_pieces: int) -> None:
-    """Call `work(0)`, ..., `work(num_pieces - 1)`, taken one by one by as many threads as torch has.
+    """Call `work(0)`, ..., `work(num_pieces - 1)` on as many threads as torch uses.
 
-    A thread that is held up leaves its share to the others. What a piece computes must not depend on the
-    thread that does it, nor on the others.
+    Each thread takes one piece after another, so a delayed thread does fewer of them. The result of a piece
+    must not depend on the thread or on other pieces. An error in a piece is raised here.
     """
     pieces = iter(range(num_pieces))
 
@@ -36,7 +36,7 @@ def run_pieces(work: Callable[[int], None], num_pieces: int) -> None:
             for piece in pieces:
                 work(piece)
         finally:
-            for _ in pieces:  # after an error nobody takes another one
+            for _ in pieces:  # after an error, no thread starts another piece
                 pass
 
     num_helpers = min(torch.get_num_threads(), num_pieces) - 1
@@ -44,7 +44,7 @@ def run_pieces(work: Callable[[int], None], num_pieces: int) -> None:
     try:
         work_off()
     finally:
-        # Who is at a piece holds memory until it is done; who has not started has nothing left to do.
+        # A running helper uses the caller's arrays until it is done. One that has not started is not needed.
         running = [helper for helper in helpers if not helper.cancel()]
         wait(running)
     for helper in running:

@@ -1,4 +1,8 @@
-"""What a step draws and hides: pure functions of seed, step and purpose, not of batch layout or rank."""
+"""Negatives, neighbourhoods, subgraphs and hidden edges of a training step.
+
+Random draws are functions of the seed, the epoch and the number of an item. They do not depend on batches or
+processes.
+"""
 
 from graphzoo.ops.random import hash_integers, hash_numbers, normal_from_hash, uniform_from_hash
 from graphzoo.sampling.fact_dropout import FactDropout

@@ -1,4 +1,4 @@
-"""Hiding a random share of a knowledge graph's facts from training queries, another one in each epoch."""
+"""Hiding a random share of a knowledge graph's facts from training queries, drawn anew in each epoch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ _PURPOSE = 83
 
 
 class FactDropout:
-    """The facts of a graph that training queries see, by epoch.
+    """The facts of a graph that training queries see in an epoch.
 
-    As DropEdge (Rong et al., 2020), which removes other edges in each epoch; a fact goes with its inverse,
-    and neighbourhoods are chosen among the facts that are left. Hidden facts are still asked about.
+    Like DropEdge (Rong et al., 2020), it removes random edges, drawn anew in each epoch. A fact is removed
+    together with its inverse, and neighbourhoods are sampled from the remaining facts. Removed facts are
+    still training queries.
 
     Args:
-        triples: All facts, [n, 3], int64 (head, relation, tail).
+        triples: All facts (head, relation, tail), [n, 3], int64.
         num_entities: N.
         num_relations: R, without inverses.
-        share: Probability of a fact to be hidden in an epoch, 0 to below 1.
-        seed: Of the draws. What is drawn for a fact depends on seed, epoch and fact alone.
+        share: Probability of hiding a fact in an epoch, in [0, 1).
+        seed: Seed of the draws; each is a function of seed, epoch and fact.
+
+    Raises:
+        UsageError: if `share` is out of range.
     """
 
     def __init__(
@@ -36,15 +40,15 @@ class FactDropout:
         self._sampler: tuple[tuple[float, ...], NeighbourhoodSampler] | None = None
 
     def kept(self, epoch: int) -> Tensor:
-        """Facts that the queries of an epoch see, [n], bool; the same tensor until another epoch is asked."""
-        known = self._kept  # once: another thread may be an epoch ahead
+        """True for facts that the queries of an epoch see, [n], bool; kept until the next epoch."""
+        known = self._kept  # read once, since another thread may be an epoch ahead
         if known is None or known[0] != epoch:
             bits = hash_integers(hash_numbers(_PURPOSE, self.seed, epoch), *self.triples.long().unbind(1))
             self._kept = known = epoch, uniform_from_hash(bits) >= self.share
         return known[1]
 
     def sampler(self, epoch: int, like: NeighbourhoodSampler) -> NeighbourhoodSampler:
-        """Neighbourhoods of an epoch's queries, with the settings of `like`."""
+        """A sampler of neighbourhoods from an epoch's facts, with the settings of `like`."""
         key = epoch, like.num_nodes, like.relation_share, like.teleport, like.tolerance
         known = self._sampler
         if known is None or known[0] != key:
@@ -57,6 +61,6 @@ class FactDropout:
                 teleport=like.teleport,
                 tolerance=like.tolerance,
             )
-            made.graph = None  # what an encoder asks of the whole graph, it asks of all facts
+            made.graph = None  # encoders that need the whole graph take that of all facts
             self._sampler = known = key, made
         return known[1]

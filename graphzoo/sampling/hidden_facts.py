@@ -1,4 +1,7 @@
-"""Hiding the facts of a training batch from message passing; in neighbourhoods the sampler hides them."""
+"""Hiding the facts of a training batch from message passing over the whole graph.
+
+In neighbourhoods the sampler hides them.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ RemoveFacts = Literal["exact", "one_hop", "none"]
 
 
 def edges_of_fact(graph: RelationalGraph, head: int, relation: int, tail: int) -> Tensor:
-    """Where a fact and its inverse are among the edges of a graph.
+    """A mask of the edges of a fact and its inverse.
 
     Args:
-        graph: Edges of types 0..2R-1, inverses included.
-        head: Entity.
-        relation: 0..2R-1.
-        tail: Entity.
+        graph: Graph with edge types 0..2R-1, inverses included.
+        head: Head entity of the fact.
+        relation: Relation of the fact, in 0..2R-1.
+        tail: Tail entity of the fact.
 
     Returns:
-        True for the edges of the fact and of its inverse, [E], bool; all False if it is not a fact.
+        True for the edges of the fact and of its inverse, [E], bool; all False if the graph does not have it.
     """
     source, target = graph.edge_index
     inverse = (relation + graph.num_relations // 2) % graph.num_relations
@@ -37,30 +40,31 @@ def edges_of_fact(graph: RelationalGraph, head: int, relation: int, tail: int) -
 
 
 class FactRemover:
-    """Edge masks that hide a batch's facts; built once per graph, O(E) per batch, no rebuild of the graph.
+    """Edge masks that hide the facts of a batch, so that the graph need not be built again.
 
-    The graph is the one of the training split: edge i is fact i, edge i + n its inverse.
+    It is built once for the graph of the training split, in which edge i is fact i and edge i + n its
+    inverse. A mask takes O(E) time.
 
     Args:
-        triples: All facts of the graph, [n, 3], int64 or int32 (head, relation, tail).
+        triples: All facts (head, relation, tail) of the graph, [n, 3], int64 or int32.
         num_entities: N.
-        mode: "exact" hides the batch's facts, at every place where they are listed, and their inverses;
-            "one_hop" hides every edge, of any relation and in both directions, that joins the two entities of
-            a batch fact; "none" hides nothing.
+        mode: "exact" hides the batch's facts, their inverses, and repetitions of both. "one_hop" hides all
+            edges between the two entities of a batch's fact, of any relation and in both directions. "none"
+            hides nothing.
 
     Raises:
-        ValueError: for entities that are not below `num_entities`, which would share a key with others.
+        ValueError: for an unknown mode, or entities outside 0..N-1.
     """
 
     def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:
         check_choice("remove_facts", mode, RemoveFacts)
         self.mode = mode
         self.num_facts = triples.shape[0]
-        self._group: Tensor | None = None  # of each fact: those of one group are hidden together
+        self._group: Tensor | None = None  # for each fact, its group; facts of a group are hidden together
         self._num_groups = 0
         if mode == "none":
             return
-        ends = triples[:, ::2].long()  # int32 would not hold the product
+        ends = triples[:, ::2].long()  # the product below would overflow in int32
         if ends.numel() and not 0 <= int(ends.min()) <= int(ends.max()) < num_entities:
             raise ValueError(
                 f"entities must be in 0..{num_entities - 1}, got {int(ends.min())}..{int(ends.max())}"
@@ -70,7 +74,7 @@ class FactRemover:
         if mode == "exact":
             keys = triples[:, 1].long() * groups.numel() + group
             groups, group = torch.unique(keys, return_inverse=True)
-            if groups.numel() == self.num_facts:  # no fact is listed twice
+            if groups.numel() == self.num_facts:  # no fact is repeated
                 return
         self._group, self._num_groups = group, groups.numel()
 
@@ -81,16 +85,16 @@ class FactRemover:
         return self
 
     def edge_mask(self, removed: Tensor) -> Tensor | None:
-        """Edges that stay.
+        """A mask of the edges that are not hidden.
 
         Args:
             removed: Positions of the batch's facts, [G], int64 or int32.
 
         Returns:
-            Mask [2n], bool, True where the edge stays; None if nothing is hidden.
+            True for edges that are not hidden, [2n], bool; None if the mode is "none".
 
         Raises:
-            ValueError: for a mask, and on the CPU for positions beyond the last fact.
+            ValueError: if `removed` is not integers, or, on the CPU, has positions outside 0..n-1.
         """
         if removed.dtype not in (torch.int64, torch.int32):
             raise ValueError(
@@ -104,7 +108,7 @@ class FactRemover:
                 raise ValueError(f"removed has {least}..{most}: facts are 0..{self.num_facts - 1}")
         if self._group is None:
             keep = torch.ones(self.num_facts, dtype=torch.bool, device=removed.device)
-            keep.index_fill_(0, removed.long(), False)  # `keep[removed] = False` would copy a number
+            keep.index_fill_(0, removed.long(), False)  # `keep[removed] = False` would copy a scalar
         else:
             if self._group.device != removed.device:
                 self.to(removed.device)

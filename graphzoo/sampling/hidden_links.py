@@ -9,14 +9,16 @@ from graphzoo.ops.relational_spmm.graph import check_edges
 
 
 class LinkHider:
-    """Edge masks that hide links in both directions; sorted once per graph, O(E) per batch.
+    """Edge masks that hide links in both directions.
+
+    Edges are sorted once for a graph. A mask takes O(E) time.
 
     Args:
-        edge_index: Edges of the message graph, [2, E], int64 or int32.
+        edge_index: Edges of the graph of message passing, [2, E], int64 or int32.
         num_nodes: N.
 
     Raises:
-        ValueError: if edges are not those of such a graph.
+        ValueError: for edges of another shape or dtype, or nodes outside 0..N-1.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
@@ -30,27 +32,28 @@ class LinkHider:
         return self
 
     def keep(self, pairs: Tensor) -> Tensor:
-        """Edges that stay when these pairs, in either direction, are hidden.
+        """A mask of the edges that remain when some pairs are hidden, in both directions.
 
         Args:
-            pairs: [2, G], int64 or int32; pairs that are no link hide nothing.
+            pairs: Pairs to hide, [2, G], int64 or int32; pairs that are not links are ignored.
 
         Returns:
-            Mask [E], bool.
+            True for edges that remain, [E], bool.
         """
         if not self._links.numel():
             return torch.zeros(0, dtype=torch.bool, device=self._link.device)
         pairs = pairs.to(self._links.device)
         keys = self._keys(pairs)
         place = torch.searchsorted(self._links, keys).clamp(max=self._links.numel() - 1)
-        # pairs of other nodes have the keys of some links
+        # Nodes outside the graph could give the key of a link.
         is_pair = (pairs.amin(0) >= 0) & (pairs.amax(0) < self.num_nodes)
-        # Pairs that are no link hide one behind the last; leaving them out would wait for their number.
+        # Pairs that are not links set an extra entry behind the last link. The host would have to wait for
+        # their number to leave them out.
         last = self._links.numel()
         hidden = torch.zeros(last + 1, dtype=torch.bool, device=self._links.device)
         hidden.index_fill_(0, torch.where((self._links[place] == keys) & is_pair, place, last), True)
         return ~hidden[self._link]
 
     def _keys(self, pairs: Tensor) -> Tensor:
-        pairs = pairs.long()  # int32 would not hold the product
+        pairs = pairs.long()  # the product below would overflow in int32
         return pairs.amin(0) * self.num_nodes + pairs.amax(0)

@@ -1,4 +1,4 @@
-"""Negative tails for training queries: uniform over entities not known to answer, without rejection."""
+"""Uniform draws of entities that are not known answers of training queries, without rejection."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ def sample_negatives(
     seed: int,
     epoch: int,
 ) -> tuple[Tensor, Tensor]:
-    """Draw entities uniformly and with replacement from those not known to answer each query.
+    """Draw negatives for each query, uniformly and with replacement from entities not known to be answers.
 
-    The k-th negative of a query is a function of (seed, epoch, index of the query, k) alone, so batch size,
-    ranks and micro-batches change nothing. Rank u among the non-answers is turned into an entity by the order
-    statistic `u + #{i : a_i - i <= u}` of the sorted answers a_0 < a_1 < ..., so that no draw is ever
-    rejected.
+    The k-th negative of a query is a function of (seed, epoch, index of the query, k). So it does not depend
+    on batch size, processes or micro-batches. No draw is rejected: the u-th entity that is not an answer is
+    `u + #{i : a_i - i <= u}`, where a_0 < a_1 < ... are the sorted answers.
 
     Args:
-        index: Global index of each query, [B], int64.
-        known_row: Query of each known answer, [M], int64, ascending.
-        known_entity: The answers, [M], int64, ascending within a row, no repeats.
+        index: Number of each query in the training split, [B], int64.
+        known_row: Row of the query of each known answer, [M], int64, ascending.
+        known_entity: The known answers, [M], int64, ascending within a row, without repeats.
         num_entities: N.
-        num_negatives: K, draws per query.
+        num_negatives: K, negatives for each query.
         seed: Seed of the run.
-        epoch: Epoch, so that every epoch has its own negatives.
+        epoch: Epoch; every epoch has other negatives.
 
     Returns:
-        Entities [B, K], int64, and a mask [B], bool: False for a query that every entity answers, whose
-        entities are then meaningless.
+        Entities [B, K], int64, and a mask [B], bool. The mask is False for a query that all entities answer;
+        its entities are then meaningless.
     """
     num_queries = index.numel()
-    # Rows ascend, so they are found instead of counted: `bincount` waits for a device to know its size.
+    # Rows are ascending, so a search finds their first positions. `bincount` would make the host wait.
     begin = torch.searchsorted(known_row, torch.arange(num_queries + 1, device=index.device))
     known_count = begin.diff()  # [B]
     free_count = num_entities - known_count
@@ -50,7 +49,7 @@ def sample_negatives(
 
     first = begin[:-1]
     position = torch.arange(known_entity.numel(), device=index.device) - first[known_row]
-    # One sorted list of keys for all rows: a row's keys lie in [row * N, (row + 1) * N).
+    # One sorted list of keys for all rows; the keys of a row are in [row * N, (row + 1) * N).
     keys = known_row * num_entities + (known_entity - position)
     wanted = torch.arange(num_queries, device=index.device)[:, None] * num_entities + rank
     skipped = torch.searchsorted(keys, wanted.reshape(-1), right=True).view_as(rank) - first[:, None]

@@ -179,7 +179,7 @@ def pretended_cuda(monkeypatch):
     Name the device with its number: torch built for the CPU takes "cuda" alone for the meta device in `to`.
     """
     monkeypatch.setattr(torch, "Generator", PretendedGenerator)
-    monkeypatch.setattr(attention, "_standing_in_for", lambda generator: nullcontext())
+    monkeypatch.setattr(attention, "_global_state_of", lambda generator: nullcontext())
     monkeypatch.setattr(sparse, "_csr_tensor", PretendedCsr)
     monkeypatch.setattr(torch.sparse, "sampled_addmm", lambda pattern, *args, **kwargs: pattern)
     with _guard(), FakeTensorMode(allow_non_fake_inputs=True) as mode:

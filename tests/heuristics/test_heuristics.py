@@ -255,7 +255,7 @@ def test_katz_of_links_one_way_says_that_it_is_not_sure():
 def test_wrong_pairs_are_refused(name, square):
     with pytest.raises(ValueError, match=r"\[B, 2\], got \[2, 3\]"):
         HEURISTICS[name](square, [[0, 1, 2], [1, 2, 3]])
-    with pytest.raises(ValueError, match=r"nodes 0\.\.8, the graph has nodes 0\.\.7"):
+    with pytest.raises(ValueError, match=r"nodes 0\.\.8, but the graph has nodes 0\.\.7"):
         HEURISTICS[name](square, [[0, 8]])
 
 
@@ -276,7 +276,7 @@ def test_wrong_settings_are_refused(square):
         (lambda: katz(square, [[0, 1]], max_length=0), "max_length must be at least 1"),
         (lambda: pagerank(square, [[0, 1]], alpha=1), "alpha must be at least 0 and below 1"),
         (lambda: personalized_pagerank(square, [[0, 1]], alpha=-0.1), "alpha must be at least 0"),
-        (lambda: adjacency_matrix([[0], [3]], 3), "nodes 0..3, the graph has nodes 0..2"),
+        (lambda: adjacency_matrix([[0], [3]], 3), "nodes 0..3, but the graph has nodes 0..2"),
         (lambda: adjacency_matrix([[0, 1]], 3), r"edge_index must be \[2, E\]"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from graphzoo.errors import UsageError
 from graphzoo.layers import NoiseStream, masked_attention
-from graphzoo.layers.attention import _attend_with_global_noise, _standing_in_for
+from graphzoo.layers.attention import _attend_with_global_noise, _global_state_of
 from graphzoo.layers.noise import draw_kept
 
 B, H, Q, T, D = 3, 2, 5, 7, 4
@@ -91,11 +91,11 @@ def test_a_generator_stands_in_for_the_global_one():
     mine, twin = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
     torch.rand(3)
     before = torch.get_rng_state()
-    with _standing_in_for(mine):
+    with _global_state_of(mine):
         drawn = torch.rand(4)
     assert torch.equal(drawn, torch.rand(4, generator=twin))
     assert torch.equal(torch.rand(2, generator=mine), torch.rand(2, generator=twin))
-    with pytest.raises(KeyError), _standing_in_for(mine):
+    with pytest.raises(KeyError), _global_state_of(mine):
         torch.rand(4)
         raise KeyError
     assert torch.equal(torch.get_rng_state(), before)

@@ -85,7 +85,7 @@ def test_nothing_to_average_is_nan_and_three_classes_are_refused():
     metric = RocAuc()
     metric.update(draw(9, 4, 2), torch.zeros(4, dtype=torch.int64))
     assert np.isnan(float(metric.compute()))
-    with pytest.raises(ValueError, match="two classes, got 3; take accuracy"):
+    with pytest.raises(ValueError, match="two classes, got 3; use accuracy"):
         RocAuc().update(draw(9, 4, 3), torch.zeros(4, dtype=torch.int64))
 
 
@@ -138,7 +138,9 @@ def test_logits_of_a_training_step_leave_no_graph_behind():
 
 def test_one_logit_for_two_classes_is_refused():
     """`argmax` would take class 0 for all."""
-    with pytest.raises(ValueError, match=r"\[4, 1\] have one class, target has 2\nGive .*target\[:, None\]"):
+    with pytest.raises(
+        ValueError, match=r"\[4, 1\] have one class, but target has 2\n.*give target\[:, None\]"
+    ):
         Accuracy().update(torch.randn(4, 1), torch.tensor([0, 1, 0, 1]))
     single = Accuracy()
     single.update(torch.randn(2, 1), torch.tensor([0, -1]))
@@ -174,7 +176,7 @@ def test_processes_without_a_batch_gather_too(tmp_path):
 
 def test_a_third_class_has_no_area():
     logits = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.2]])
-    with pytest.raises(ValueError, match="target has class 2, and the two classes are 0 and 1"):
+    with pytest.raises(ValueError, match="target has class 2, but the classes must be 0 and 1"):
         RocAuc().update(logits, torch.tensor([1, 2, 1]))
 
 
@@ -185,7 +187,7 @@ def test_whole_yes_no_labels_are_unknown_at_minus_one(metric):
     whole.update(logits, target)
     floats.update(logits, torch.tensor([[float("nan")], [1.0], [0.0]]))
     assert whole.compute() == floats.compute() == 1
-    with pytest.raises(ValueError, match="yes-no labels are 0, 1, or -1 where unknown, got 2"):
+    with pytest.raises(ValueError, match="yes-no labels must be 0, 1, or -1 for unknown, got 2"):
         metric().update(logits, target + 1)
 
 

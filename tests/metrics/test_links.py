@@ -101,7 +101,7 @@ def test_every_pair_scored_is_complete() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_scores_without_a_rank_are_refused(bad: float) -> None:
     metric = LinkMetric(2, 2, has_own_negatives=False)
-    with pytest.raises(ValueError, match="1 of 2 scores are NaN or infinite, first that of pair 3"):
+    with pytest.raises(ValueError, match="1 of 2 scores are NaN or infinite .*, the first that of pair 3"):
         metric.update(torch.tensor([1.0, bad]), torch.tensor([2, 3]))
 
 
@@ -113,12 +113,12 @@ def test_an_empty_split_has_no_figures(own: bool) -> None:
 
 @pytest.mark.parametrize("negative", [torch.empty(2, 0), torch.empty(0)])
 def test_nobody_is_ranked_among_no_negatives(negative: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="positive 0 has no negative"):
+    with pytest.raises(ValueError, match="positive 0 cannot be ranked"):
         link_figures(torch.tensor([0.5, 0.1]), negative)
 
 
 def test_negatives_of_other_positives_are_refused():
-    with pytest.raises(ValueError, match=r"4 positives need negatives \[4, K\] .*got \[3, 9\]"):
+    with pytest.raises(ValueError, match=r"4 positives need negatives \[4, K\], .*got \[3, 9\]"):
         link_figures(torch.randn(4), torch.randn(3, 9))
 
 

@@ -67,5 +67,5 @@ def test_nan_is_refused(name):
     "negative", [torch.full((3,), math.nan), torch.tensor([[0.1, 0.2], [math.nan, math.nan]])]
 )
 def test_nobody_is_first_among_none(negative):
-    with pytest.raises(ValueError, match="no negative with a score"):
+    with pytest.raises(ValueError, match="none of its negatives has a score"):
         link_ranks(torch.tensor([0.5, 0.6]), negative)

@@ -139,9 +139,9 @@ def test_refusals():
     metric = RankingMetric()
     with pytest.raises(ValueError, match="no ranks to average"):
         metric.compute()
-    with pytest.raises(ValueError, match="one-based"):
+    with pytest.raises(ValueError, match="ranks must be at least 1"):
         metric.update(ints(0), ints(1), ints(0))
-    with pytest.raises(ValueError, match="one-based"):
+    with pytest.raises(ValueError, match="ranks must be at least 1"):
         metric.update(ints(2), ints(1), ints(0))
     with pytest.raises(ValueError, match="one length; optimistic"):
         metric.update(ints(1, 2), ints(1), ints(0))

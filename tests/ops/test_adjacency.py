@@ -129,7 +129,7 @@ def test_orders_that_fill_the_memory_are_told_of_before(monkeypatch, caplog):
         assert not caplog.records
         monkeypatch.setattr(adjacency_module, "_MANY_PAIRS", found - 1)
         adjacency_orders(edge_index, 31, 2)
-        assert "order 2 joins up to" in caplog.text and "rb_order" in caplog.text
+        assert "order 2 links up to" in caplog.text and "rb_order" in caplog.text
         caplog.clear()
 
 
@@ -242,8 +242,8 @@ def test_copies_pickles_and_moves():
 @pytest.mark.parametrize(
     ("edge_index", "message"),
     [
-        (torch.tensor([[0, 1], [1, 5]]), r"edge_index\[1\] must be in 0\.\.4 .* but holds 5 at position 1"),
-        (torch.tensor([[-1], [0]]), r"edge_index\[0\] must be in 0\.\.4 .* but holds -1 at position 0"),
+        (torch.tensor([[0, 1], [1, 5]]), r"edge_index\[1\] must be in 0\.\.4 .* got 5 at position 1"),
+        (torch.tensor([[-1], [0]]), r"edge_index\[0\] must be in 0\.\.4 .* got -1 at position 0"),
         (torch.zeros(7, 2, dtype=torch.int64), r"\[2, num_edges\], got \[7, 2\]; transpose it"),
         (torch.zeros(2, 3), r"must be int64 or int32, got torch\.float32"),
     ],
@@ -255,7 +255,7 @@ def test_wrong_edges_are_refused(edge_index, message):
 
 def test_wrong_operands_are_refused():
     matrix = normalized_adjacency(random_edges(5, 5), 5)
-    with pytest.raises(ValueError, match=r"takes x of shape \[5, F\], got \[4, 2\]"):
+    with pytest.raises(ValueError, match=r"multiplied by x of shape \[5, F\], got \[4, 2\]"):
         matrix.matmul(torch.ones(4, 2))
     with pytest.raises(ValueError, match=r"two dimensions, got shape \[3\]"):
         SparseMatrix.from_tensor(torch.ones(3))
@@ -278,7 +278,7 @@ def test_orders_do_not_depend_on_the_default_type(dtype):
 
 def test_whole_numbers_are_not_cut_to_whole_numbers():
     matrix = normalized_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
-    with pytest.raises(ValueError, match=r"takes floats, got x of torch.int64: give x.float\(\)"):
+    with pytest.raises(ValueError, match=r"floating-point numbers, got x of torch.int64: give x.float\(\)"):
         matrix.matmul(torch.eye(3, dtype=torch.int64))
 
 

@@ -216,7 +216,7 @@ def test_no_nodes_and_one_node():
 
 def test_wrong_input_is_refused():
     q, k, v = states()
-    with pytest.raises(ValueError, match=r"must be \[N, H, D\] of one shape, got \[23, 3, 4\], \[23, 1, 4\]"):
+    with pytest.raises(ValueError, match=r"value \[N, H, C\], got \[23, 3, 4\], \[23, 1, 4\]"):
         cosine_linear_attention(q, k[:, :1], v)
     with pytest.raises(ValueError, match=r"must be \[N, H, D\]"):
         cosine_linear_attention(q[:, 0], k[:, 0], v[:, 0])

@@ -175,7 +175,7 @@ def test_memory_and_work_are_linear_in_the_nodes(monkeypatch):
     ("change", "message"),
     [
         ({"key": torch.ones(3, 2, 5)}, r"query and key must be \[N, H, D\] of one shape"),
-        ({"value": torch.ones(4, 2, 4)}, r"value \[N, H, channels\], got .*\[4, 2, 4\]"),
+        ({"value": torch.ones(4, 2, 4)}, r"value \[N, H, C\], got .*\[4, 2, 4\]"),
         ({"projection": torch.ones(5, 3)}, r"projection \[M, D\] with the same D"),
         ({"tau": 0.0}, "tau must be above 0, got 0.0"),
         ({"gumbel": torch.ones(3, 1, 5)}, r"gumbel must be \[3, 2, K\].* got \[3, 1, 5\]"),

@@ -210,7 +210,7 @@ def test_cuda_kernels_count_in_64_bits_where_rows_lie_far_apart(monkeypatch):
 
 @TRITON
 def test_cuda_kernels_refuse_heads_that_do_not_split_a_row():
-    with pytest.raises(ValueError, match="widths of 16, 32 or 64"):
+    with pytest.raises(ValueError, match="widths 16, 32 and 64"):
         run_layer(layer_arguments((4, 2, 24), torch.float32), "triton")
 
 

@@ -114,7 +114,7 @@ def test_edges_of_int32_are_found_on_a_graph_whose_pairs_outgrow_it():
 
 @pytest.mark.parametrize("make", [LinkHider, NegativePairs])
 def test_edges_of_other_nodes_are_refused(make):
-    with pytest.raises(ValueError, match=r"edge_index\[0\] must be in 0..4 .* holds 9 at position 1"):
+    with pytest.raises(ValueError, match=r"edge_index\[0\] must be in 0..4 .* got 9 at position 1"):
         make(torch.tensor([[0, 9], [1, 2]]), 5)
 
 

@@ -54,7 +54,7 @@ def test_every_graph_has_the_same_types():
 
 
 def test_more_nodes_than_the_sampler_can_number():
-    with pytest.raises(UsageError, match="2,147,483,648 nodes; pairs are sampled from 2,147,483,647 at most"):
+    with pytest.raises(UsageError, match="has 2,147,483,648 nodes; at most 2,147,483,647 are supported"):
         PairGraph.from_edge_index(random_graph(4, 3), 2**31)
 
 
@@ -175,18 +175,18 @@ ROWPTR, COL = [0, 1, 3, 4], [1, 0, 2, 1]
 @pytest.mark.parametrize(
     ("rowptr", "col", "message"),
     [
-        ([0, 1, 3, 5], COL, "rowptr has to go from 0 to the length of col, 4; it has 0 .. 5"),
+        ([0, 1, 3, 5], COL, "rowptr must ascend from 0 to the length of col, 4; it has 0 .. 5"),
         ([1, 1, 3, 4], COL, "it has 1 .. 4"),
         ([], COL, "it has nothing"),
-        ([0, 2, 1, 4], [1, 2, 0, 1], r"rowptr\[1\] .. rowptr\[2\] is not a part of col"),
-        ([0, 9, 3, 4], COL, r"rowptr\[0\] .. rowptr\[1\] is not a part of col"),
+        ([0, 2, 1, 4], [1, 2, 0, 1], r"rowptr\[1\] .. rowptr\[2\] is not a range of col"),
+        ([0, 9, 3, 4], COL, r"rowptr\[0\] .. rowptr\[1\] is not a range of col"),
         (ROWPTR, [1, 0, 3, 1], "row 1 has a neighbour that is not in 0..N-1"),
         (ROWPTR, [1, 0, -1, 1], "row 1 has a neighbour that is not in 0..N-1"),
         (ROWPTR, [1, 2, 0, 1], "row 1 are not ascending"),
         (ROWPTR, [1, 0, 0, 1], "row 1 are not ascending, or one is repeated"),
         (ROWPTR, [1, 1, 2, 1], "row 1 has a self-loop"),
-        (ROWPTR, [1, 0, 2, 0], "row 1 has a neighbour in whose row 1 is missing"),
-        ([0, 1, 1, 1], [1], "row 0 has a neighbour in whose row 0 is missing"),
+        (ROWPTR, [1, 0, 2, 0], "row 1 has a neighbour whose own row does not have 1"),
+        ([0, 1, 1, 1], [1], "row 0 has a neighbour whose own row does not have 0"),
     ],
 )
 def test_arrays_that_are_no_graph(rowptr, col, message):
@@ -200,7 +200,7 @@ def test_arrays_of_another_kind():
         ((good[0].astype(float), good[1]), "rowptr must be a contiguous array"),
         ((good[0], good[1][:, None]), r"col must be .* got int64 \[4, 1\]"),
         ((good[0], np.repeat(good[1], 2)[::2]), "col must be a contiguous array"),
-        ((*good, np.ones(3, bool)), "forward has 3 entries, col 4"),
+        ((*good, np.ones(3, bool)), "forward has 3 entries and col 4"),
         ((*good, np.ones(4)), "forward must be"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -1,4 +1,4 @@
-"""The update in torch's own operations, chunk by chunk."""
+"""The update in plain torch operations, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _update(rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int) ->
 def _gradient(
     rows: tuple[Tensor, ...], shared: tuple[Tensor, ...], start: int, grads: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Gradient of `_update` by hand: it runs more often than all else, and autograd doubles its time."""
+    """Gradient of `_update`, by hand since autograd takes twice as long, and this runs very often."""
     alpha, w1, b1, w2, b2, weight, bias = shared
     channels = alpha.numel()
     z, aggregated, grad = (x.reshape(-1, channels) for x in (*rows, grads[0]))

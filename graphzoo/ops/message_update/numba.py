@@ -1,4 +1,4 @@
-"""CPU backend: the update of a block of rows in one pass, and its gradient with the block computed again."""
+"""CPU backend: the update of a block of rows in one pass. The gradient computes the block again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphzoo.ops.threads import run_pieces
 
 
 def forward(z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
-    """New states of contiguous z and aggregated [N, B, D]."""
+    """New states [N, B, D] from contiguous `z` and `aggregated` [N, B, D]."""
     channels = z.shape[-1]
     out = torch.empty_like(z)
     states, sums, target = (x.detach().view(-1, channels).numpy() for x in (z, aggregated, out))
@@ -41,7 +41,7 @@ def forward(z: Tensor, aggregated: Tensor, *parameters: Tensor) -> Tensor:
 
 
 def gradient(grad: Tensor, z: Tensor, aggregated: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-    """Gradients of the arguments of `forward`; all contiguous."""
+    """Gradients with respect to the arguments of `forward`; all tensors are contiguous."""
     channels = z.shape[-1]
     grad_z, grad_aggregated = torch.empty_like(z), torch.empty_like(z)
     tensors = (z, aggregated, grad, grad_z, grad_aggregated)
@@ -67,7 +67,7 @@ def gradient(grad: Tensor, z: Tensor, aggregated: Tensor, *parameters: Tensor) -
 def _hidden(
     z: Any, sums: Any, alpha: Any, w1_t: Any, b1: Any, w2_t: Any, b2: Any, start: int, n: int, work: Any
 ) -> None:
-    """`work` = (u, h, y): input of the MLP, its hidden layer, its output."""
+    """Compute the MLP of a block into `work` = (u, h, y): its input, its hidden layer and its output."""
     u, h, y = work
     for r in range(n):
         for c in range(z.shape[1]):
@@ -101,7 +101,7 @@ def _gradient(
     grad_alpha: Any, grad_w1: Any, grad_b1: Any, grad_w2: Any, grad_b2: Any, grad_weight: Any, grad_bias: Any,
     begin: int, end: int, block: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of the rows, add those of the parameters."""
+    """Write the gradients of the rows, and add up those of the parameters."""
     channels = z.shape[1]
     shape = (block, channels)
     u, h, y = np.empty(shape, z.dtype), np.empty(shape, z.dtype), np.empty(shape, z.dtype)
@@ -112,7 +112,7 @@ def _gradient(
         n = min(block, end - start)
         _hidden(z, sums, alpha, w1_t, b1, w2_t, b2, start, n, (u, h, y))
         normalize_rows(y, unit, inverse_std, n)
-        grad_y = y  # its values are not needed any more
+        grad_y = y  # reuses the memory of y, whose values are no longer needed
         normalize_rows_gradient(
             grad[start : start + n], unit, inverse_std, weight, grad_y, grad_weight, grad_bias, n
         )

@@ -15,7 +15,7 @@ _ARGUMENTS = (
 
 
 def kernels_of(backend: str) -> Any:
-    """The module of a fast backend."""
+    """Import the module of a fast backend, "numba" or "triton"."""
     return import_module(f"graphzoo.ops.message_update.{backend}")
 
 

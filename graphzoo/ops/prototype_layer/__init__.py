@@ -1,7 +1,7 @@
-"""KnowFormer's layer above its two nets, fused: prototype attention, then the feed-forward network.
+"""KnowFormer's layer without its two message-passing networks, fused: attention and feed-forward network.
 
-Backends: `naive` (torch, everywhere); for l2 norms also `numba` (the CPU default) and `triton` (the CUDA
-default where width and number of heads are powers of two).
+Backends: `naive` (torch, everywhere); for norm "l2" also `numba` (the CPU default) and `triton` (the CUDA
+default for widths 16, 32 and 64 and 1, 2, 4, ... heads, except in float16).
 """
 
 from __future__ import annotations
@@ -30,22 +30,28 @@ def prototype_layer(
     dropout: RowDropout | None = None,
     backend: str | None = None,
 ) -> Tensor:
-    """Prototype attention and feed-forward network (KnowFormer, Eq. 10 and 11) without their intermediates.
+    """Prototype attention and feed-forward network (KnowFormer, Eq. 10 and 11), without stored intermediates.
 
-    With q, k = halves of a linear map of `states`: A = LN(skip + attention(q, k, value)), LN(A + FFN(A)).
-    Differentiable once in every tensor.
+    With queries q and keys k from a linear map of `states`, A = LN(skip + attention(q, k, value)), and the
+    result is LN(A + FFN(A)). Differentiable once in every tensor.
 
     Args:
-        states: [N, B, D], as `value` and the layer input `skip` (None stands for zeros) and the result.
-        value: See `states`.
-        skip: See `states`.
-        query_key: Weight [2D, D] and bias [2D] of the map to queries and keys.
+        states: States from which queries and keys are computed, [N, B, D].
+        value: Values [N, B, D].
+        skip: Input of the layer, [N, B, D]; None for zeros.
+        query_key: Weight [2D, D] and bias [2D] of the linear map to queries (first half) and keys.
         parameters: Weight and bias of the first normalisation, of the two linear maps of the FFN, and of
             the second normalisation.
         num_heads: H, a divisor of D.
-        norm: See `graphzoo.ops.prototype_attention`; the fast backends raise `ValueError` but for "l2".
+        norm: "l2" or "fro", see `graphzoo.ops.prototype_attention`.
         dropout: Dropout between the two maps of the FFN; None for none.
-        backend: "naive", "numba" or "triton"; None chooses by device, type, norm and width.
+        backend: "naive", "numba" or "triton"; None chooses by device, dtype, norm and width.
+
+    Returns:
+        [N, B, D].
+
+    Raises:
+        ValueError: if the given backend does not support the norm, the width or the number of heads.
     """
     if backend is None:
         tensors = (states, value, *(() if skip is None else (skip,)), *query_key, *parameters)
@@ -53,18 +59,18 @@ def prototype_layer(
         if backend == "triton" and (not _splits(states.shape[-1], num_heads) or _is_short(*tensors)):
             backend = "naive"
     if backend == "naive":
-        if torch.is_autocast_enabled("cuda"):  # rows of other kernels are in its type, norms here in float32
+        if torch.is_autocast_enabled("cuda"):  # rows come in autocast's dtype, norms are float32
             states, value, skip = (None if x is None else x.float() for x in (states, value, skip))  # type: ignore[assignment]
         return naive.prototype_layer(
             states, value, skip, query_key, parameters, num_heads=num_heads, norm=norm, dropout=dropout
         )
     if norm != "l2":
-        raise ValueError(f"the {backend} backend knows norm 'l2' only, got {norm!r}")
+        raise ValueError(f"the {backend} backend supports only norm 'l2', got {norm!r}")
     if backend == "triton":
         if not _splits(states.shape[-1], num_heads):
             raise ValueError(
-                f"the triton backend takes widths of 16, 32 or 64 and 1, 2, 4, ... heads, got "
-                f"{states.shape[-1]} and {num_heads}"
+                f"the triton backend supports widths 16, 32 and 64 with 1, 2, 4, ... heads, got width "
+                f"{states.shape[-1]} and {num_heads} heads"
             )
         states, value, skip = rows_in_autocast(states, value, skip)
     channels, (weight, bias) = states.shape[-1], query_key
@@ -85,11 +91,11 @@ def prototype_layer(
 
 
 def _is_short(*tensors: Tensor) -> bool:
-    """Whether rows are in float16: sums over all nodes overflow there, and their gradients vanish."""
+    """Whether rows are in float16, in which sums over all nodes overflow and their gradients vanish."""
     wanted = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
     return torch.float16 in (wanted, *(tensor.dtype for tensor in tensors))
 
 
 def _splits(channels: int, num_heads: int) -> bool:
-    """Whether rows split into heads as Triton can reshape them."""
+    """Whether the Triton kernels support this width and number of heads."""
     return channels in (16, 32, 64) and channels % num_heads == 0 and num_heads & (num_heads - 1) == 0

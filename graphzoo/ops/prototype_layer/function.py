@@ -1,4 +1,4 @@
-"""The fast backends for autograd: without the dispatcher, which takes longer than a small kernel."""
+"""Autograd of the fast backends, which avoids the dispatcher: it takes longer than a small kernel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sums(Function):
 
 
 class Attend(Function):
-    """Attention from the sums, and the feed-forward network; `shared` as the backends take them."""
+    """Attention from the sums, then the feed-forward network; for `shared` see `attend` of the backends."""
 
     @staticmethod
     def forward(

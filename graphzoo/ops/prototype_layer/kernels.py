@@ -1,8 +1,9 @@
-"""Compiled loops over the queries `first..last` of [N, B, D] states, block by block of entities.
+"""Compiled loops over the queries `first..last` of [N, B, D] states, in blocks of entities.
 
-States come as rows [N B, D] with `grid` = (N, rows between two entities, rows between two queries).
+States are given as rows [N B, D] with `grid` = (N, rows between two entities, rows between two queries).
 
-`blocks` [D, H] and `blocks_t` [H, D] say which head a channel belongs to: sums over heads are small products.
+The 0/1 matrices `blocks` [D, H] and `blocks_t` [H, D] say which head a channel belongs to. Sums over heads
+are products with them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _mix(x: Any) -> Any:
 
 @helper
 def _drop(hidden: Any, words: Any, entities: Any, threshold: Any, scale: Any, bits: Any, n: int) -> None:
-    """`RowDropout.mask`, applied in place; `bits` is scratch for the words of a row."""
+    """Apply `RowDropout.mask` in place; `bits` is scratch memory for the words of a row."""
     halves = bits.view(np.int16)
     for r in range(n):
         entity = entities[r]
@@ -49,7 +50,7 @@ def _drop(hidden: Any, words: Any, entities: Any, threshold: Any, scale: Any, bi
 
 @helper
 def _head_sums(x: Any, y: Any, blocks: Any, product: Any, out: Any, n: int) -> None:
-    """`out[r, h]` = sum over the head of x times y; `product` is scratch."""
+    """Compute `out[r, h]`, the sum of x times y over the channels of head h; `product` is scratch memory."""
     for r in range(n):
         for c in range(x.shape[1]):
             product[r, c] = x[r, c] * y[r, c]
@@ -58,7 +59,7 @@ def _head_sums(x: Any, y: Any, blocks: Any, product: Any, out: Any, n: int) -> N
 
 @helper
 def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n: int) -> None:
-    """Divide each head of each row by its norm in place; 1 / norm, or 0, per channel, into `spread`."""
+    """Divide each head of each row by its norm, in place; write 1 / norm, or 0, to `spread` by channel."""
     _head_sums(x, x, blocks, spread, inverse, n)
     for r in range(n):
         for h in range(inverse.shape[1]):
@@ -75,7 +76,7 @@ def _unit_heads(x: Any, blocks: Any, blocks_t: Any, inverse: Any, spread: Any, n
 def _unit_heads_gradient(
     grad: Any, unit: Any, spread: Any, blocks: Any, blocks_t: Any, along: Any, scratch: Any, n: int
 ) -> None:
-    """Gradient through `_unit_heads`, in place; 0 for a head of norm zero."""
+    """Gradient of `_unit_heads`, in place; 0 for a head of norm 0."""
     _head_sums(grad, unit, blocks, scratch, along, n)
     np.dot(along[:n], blocks_t, scratch[:n])
     for r in range(n):
@@ -85,7 +86,7 @@ def _unit_heads_gradient(
 
 @helper
 def _four(states: Any, block: int) -> Any:
-    """Scratch: four times the rows of a block."""
+    """Four new arrays with the shape of a block."""
     shape, dtype = (block, states.shape[1]), states.dtype
     return np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape, dtype)
 
@@ -95,7 +96,10 @@ def _unit_rows(
     states: Any, grid: Any, weight_t: Any, bias: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
     s: Any, out: Any, heads: Any, spread: Any,
 ) -> None:  # fmt: skip
-    """A block of keys or queries with heads of norm 1, into `out`: states, into `s`, through a linear map."""
+    """Keys or queries of a block, with heads of norm 1.
+
+    Copies the states to `s`, and writes their linear map, normalised, to `out`.
+    """
     gather_rows(states, grid, start, n, b, s)
     np.dot(s[:n], weight_t, out[:n])
     add_rows(out, bias, n)
@@ -135,7 +139,7 @@ def sums_gradient(
     grad_states: Any, grad_value: Any, grad_weight: Any, grad_bias: Any,
     grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of the rows, add those of weight and bias."""
+    """Write the gradients of the rows, and add up those of weight and bias."""
     num_nodes, channels = grid[0], states.shape[1]
     shape, dtype = (block, channels), states.dtype
     s, v, k, spread = _four(states, block)
@@ -168,7 +172,10 @@ def _attention(
     states: Any, value: Any, grid: Any, arrays: Any, blocks: Any, blocks_t: Any, start: int, n: int, b: int,
     s: Any, q: Any, attended: Any, spread: Any, spread_total: Any, heads: Any,
 ) -> None:  # fmt: skip
-    """Eq. 10 with numerator and denominator times N: unit queries, output and 1 / denominator of a block."""
+    """Eq. 10, numerator and denominator multiplied by N, for a block.
+
+    Writes the normalised queries to `q`, the output to `attended` and 1 / denominator to `spread_total`.
+    """
     _, weight_t, bias, key_sum, product, value_sum = arrays[:6]
     one, count = states.dtype.type(1), states.dtype.type(grid[0])
     _unit_rows(states, grid, weight_t, bias, blocks, blocks_t, start, n, b, s, q, heads, spread)
@@ -194,7 +201,11 @@ def _feed_forward(
     arrays: Any, masks: Any, start: int, n: int, b: int, x: Any, hidden: Any, out: Any, unit: Any,
     inverse_std: Any, bits: Any,
 ) -> None:  # fmt: skip
-    """From A before its normalisation, in `out`: A in `x`, hidden layer, A + FFN(A) in `out`."""
+    """The feed-forward network of a block.
+
+    Takes A before its normalisation in `out`. Writes A to `x`, the hidden layer to `hidden`, and A + FFN(A)
+    to `out`.
+    """
     n1w, n1b, _, w1_t, b1, _, w2_t, b2 = arrays[6:14]
     words, entities, threshold, scale = masks
     normalize_rows(out, unit, inverse_std, n)
@@ -227,7 +238,7 @@ def attend(
     states: Any, value: Any, skip: Any, out: Any, arrays: Any, masks: Any,
     grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """The layer's output."""
+    """Compute the layer's output."""
     num_nodes, channels = grid[0], states.shape[1]
     shape, dtype = (block, channels), states.dtype
     s, q, a, x = _four(states, block)
@@ -253,7 +264,7 @@ def attend_gradient(
     arrays: Any, grad_sums: Any, grad_parameters: Any, masks: Any,
     grid: Any, blocks: Any, blocks_t: Any, block: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of the rows, add those of the sums (per query) and of the parameters."""
+    """Write the gradients of the rows, and add up those of the sums (per query) and of the parameters."""
     num_nodes, channels = grid[0], states.shape[1]
     shape, dtype = (block, channels), states.dtype
     s, q, attended, spread = _four(states, block)
@@ -281,7 +292,8 @@ def attend_gradient(
             _feed_forward(arrays, masks, start, n, b, x, hidden, a, unit1, std1, bits)
             normalize_rows(a, unit2, std2, n)
             gather_rows(grad, grid, start, n, b, g)
-            normalize_rows_gradient(g, unit2, std2, n2w, a, grad_n2w, grad_n2b, n)  # a: of A + FFN(A)
+            # `a` now has the gradient of A + FFN(A).
+            normalize_rows_gradient(g, unit2, std2, n2w, a, grad_n2w, grad_n2b, n)
             np.dot(a[:n].T, hidden[:n], part)
             grad_w2 += part
             np.dot(a[:n], w2, unit2[:n])
@@ -289,7 +301,7 @@ def attend_gradient(
             for r in range(n):
                 for c in range(channels):
                     grad_b2[c] += a[r, c]
-                    # What was dropped or cut off is 0, what was kept was scaled.
+                    # Entries that dropout or ReLU set to 0 have gradient 0; the others were scaled.
                     grad_hidden[r, c] = grad_hidden[r, c] * (dtype.type(0) if hidden[r, c] <= 0 else scale)
                     grad_b1[c] += grad_hidden[r, c]
             np.dot(grad_hidden[:n].T, x[:n], part)
@@ -298,7 +310,8 @@ def attend_gradient(
             for r in range(n):
                 for c in range(channels):
                     g[r, c] += a[r, c]
-            normalize_rows_gradient(g, unit1, std1, n1w, a, grad_n1w, grad_n1b, n)  # a: of attended + skip
+            # `a` now has the gradient of attended + skip.
+            normalize_rows_gradient(g, unit1, std1, n1w, a, grad_n1w, grad_n1b, n)
             if skip.shape[0]:
                 for r in range(n):
                     for c in range(channels):
@@ -306,7 +319,7 @@ def attend_gradient(
             _head_sums(a, attended, blocks, x, heads, n)
             for r in range(n):
                 for c in range(channels):
-                    a[r, c] *= total[r, c]  # of the numerator
+                    a[r, c] *= total[r, c]  # gradient of the numerator
                     grad_value[(start + r) * grid[1] + b * grid[2], c] = count * a[r, c]
                     grad_value_sum[b, c] += a[r, c]
             np.dot(q[:n].T, a[:n], part)

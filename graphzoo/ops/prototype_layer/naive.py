@@ -1,4 +1,4 @@
-"""Attention and feed-forward network in torch's own operations, chunk by chunk."""
+"""Attention and feed-forward network in plain torch operations, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prototype_layer(
 def feed_forward(
     attended: Tensor, skip: Tensor | None, parameters: tuple[Tensor, ...], dropout: RowDropout | None
 ) -> Tensor:
-    """A = LN(skip + attended), LN(A + FFN(A)) (Eq. 11), [N, B, D] all."""
+    """LN(A + FFN(A)) with A = LN(skip + attended) (Eq. 11); all are [N, B, D]."""
     rows = (attended,) if skip is None else (attended, skip)
     (out,) = map_rows(lambda r, s, i: (_feed_forward(r[0], r[1:], s, i, dropout),), rows, parameters)
     return out

@@ -1,6 +1,7 @@
-"""CPU backend: the compiled loops of `kernels` on the arrays of tensors; l2 norms.
+"""CPU backend for norm "l2": it calls the compiled loops of `kernels` on the arrays of tensors.
 
-Queries are independent but for the parameters' gradients, so the threads share out the B queries.
+Queries are independent except for the gradients of parameters. So each thread takes some of the B queries.
+The functions need all their [N, B, D] tensors in the same memory layout, see `arranged`.
 """
 
 from __future__ import annotations
@@ -18,20 +19,19 @@ from graphzoo.ops.relational_spmm.query_graph import is_query_major
 from graphzoo.ops.row_kernels import block_rows
 from graphzoo.ops.threads import run_pieces
 
-# Parts that threads take one by one; fixed, so that partial sums add up in one order whatever the threads.
+# Pieces of work that threads take one by one. The number does not depend on the threads, so that partial sums
+# are always added up in the same order.
 _MAX_PIECES = 16
-# Entities of a block: rows of one query lie far apart, and more of them would leave the cache of addresses.
+# Entities of a block. The rows of one query are far apart in memory, and more of them would exceed the cache
+# of addresses (TLB).
 _MAX_ENTITIES = 160
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 _Masks = tuple[_Array, _Array, np.int16, Any]
 
 
-# Rows come arranged alike, as `arranged` does it.
-
-
 def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
-    """Sums of unit keys [B, D], of key-value products [B, D, D] and of values [B, D]."""
+    """Sums of normalised keys [B, D], of key-value products [B, D, D] and of values [B, D]."""
     _, num_queries, channels = states.shape
     results = (
         states.new_zeros(num_queries, channels),
@@ -52,7 +52,7 @@ def sums(states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads:
 def sums_gradient(
     grads: tuple[Tensor, ...], states: Tensor, value: Tensor, weight: Tensor, bias: Tensor, num_heads: int
 ) -> tuple[Tensor, ...]:
-    """Gradients of the tensors that `sums` takes."""
+    """Gradients with respect to the tensors that `sums` takes."""
     grad_rows = torch.empty_like(states), torch.empty_like(value)
     partial = _partial(_num_pieces(states.shape[1]), (weight, bias))
     rows, settings = _rows(states, value), _settings(states, num_heads)
@@ -75,7 +75,10 @@ def attend(
     num_heads: int,
     masks: _Masks,
 ) -> Tensor:
-    """The layer's output; `shared` are the weights of the queries, the sums and the other parameters."""
+    """The layer's output [N, B, D].
+
+    `shared` has weight and bias of the queries' linear map, the three sums, and the eight parameters.
+    """
     out = torch.empty_like(states)
     rows, arrays = _rows(states, value, _some_skip(skip, states)), _parameters(shared, num_heads)
     (target,) = _rows(out)
@@ -97,7 +100,7 @@ def attend_gradient(
     num_heads: int,
     masks: _Masks,
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the tensors that `attend` takes, None for a skip that is not there."""
+    """Gradients with respect to the tensors that `attend` takes; None for `skip` if it is None."""
     skip_rows = _some_skip(skip, states)
     grad_rows = [torch.empty_like(x) for x in (states, value, skip_rows)]
     weight, bias, key_sum, product, value_sum, *parameters = shared
@@ -119,7 +122,7 @@ def attend_gradient(
 
 
 def _some_skip(skip: Tensor | None, states: Tensor) -> Tensor:
-    """None of the loops reads a skip or a mask of length 0."""
+    """`skip`, or an array of length 0, which the loops do not read."""
     return states.new_empty(0, *states.shape[1:]) if skip is None else skip
 
 
@@ -128,7 +131,7 @@ def _arrays(*tensors: Tensor) -> list[_Array]:
 
 
 def _rows(*tensors: Tensor) -> list[_Array]:
-    """Each [N, B, D] as rows [N B, D] in the order of its memory."""
+    """Each tensor [N, B, D] as rows [N B, D] in their order in memory."""
     dense = (x.transpose(0, 1) if is_query_major(x) else x for x in tensors)
     return [x.detach().reshape(-1, x.shape[-1]).numpy() for x in dense]
 
@@ -138,13 +141,13 @@ def _transposed(array: _Array) -> _Array:
 
 
 def _inside_heads(product: Tensor, num_heads: int) -> Tensor:
-    """1 where two channels share a head, [D, D]: only there does a product count."""
+    """A matrix [D, D] that is 1 if two channels belong to the same head, else 0."""
     head = torch.arange(product.shape[-1]) // (product.shape[-1] // num_heads)
     return (head[:, None] == head).to(product.dtype)
 
 
 def _parameters(shared: Sequence[Tensor], num_heads: int) -> tuple[_Array, ...]:
-    """The kernel's parameters: each weight followed by its transpose, products cut to their heads."""
+    """Parameters of the loops: each weight with its transpose; products across heads are set to 0."""
     shared = [*shared[:3], shared[3] * _inside_heads(shared[3], num_heads), *shared[4:]]
     weight, bias, key_sum, product, value_sum, n1w, n1b, w1, b1, w2, b2, n2w, n2b = _arrays(*shared)
     return (
@@ -154,7 +157,7 @@ def _parameters(shared: Sequence[Tensor], num_heads: int) -> tuple[_Array, ...]:
 
 
 def masks(dropout: RowDropout | None, states: Tensor) -> _Masks:
-    """What the loops draw dropout from."""
+    """Hashes of queries and of entities, threshold and scale, from which the loops compute dropout masks."""
     number = states.detach().numpy().dtype.type
     if dropout is None:
         empty = np.zeros((states.shape[1], 0), np.uint64)
@@ -165,11 +168,11 @@ def masks(dropout: RowDropout | None, states: Tensor) -> _Masks:
 
 
 def _settings(states: Tensor, num_heads: int) -> tuple[tuple[int, int, int], _Array, _Array, int]:
-    """How rows lie, the head of each channel as [D, H] and [H, D] matrices, and the rows of a block."""
+    """The arguments `grid`, `blocks` and `blocks_t` of the loops, and the number of entities in a block."""
     num_nodes, num_queries, channels = states.shape
     grid = (num_nodes, 1, num_nodes) if is_query_major(states) else (num_nodes, num_queries, 1)
     blocks = np.repeat(np.eye(num_heads, dtype=states.detach().numpy().dtype), channels // num_heads, axis=0)
-    # Entities of a block, in blocks of nearly one size: a small rest would cost as many calls as a whole one.
+    # Blocks of nearly equal size: a small last block would take as many calls as a whole one.
     num_blocks = -(-states.shape[0] // min(block_rows(channels), _MAX_ENTITIES))
     return grid, np.ascontiguousarray(blocks), _transposed(blocks), -(-states.shape[0] // num_blocks)
 

@@ -18,7 +18,7 @@ _ATTEND = f"str backend, int num_heads, float p, Tensor? keys, {_ROWS}, Tensor? 
 
 
 def kernels_of(backend: str) -> Any:
-    """The module of a fast backend."""
+    """Import the module of a fast backend, "numba" or "triton"."""
     return import_module(f"graphzoo.ops.prototype_layer.{backend}")
 
 
@@ -118,7 +118,7 @@ def _attend_backward(
     skip: Tensor | None,
     *shared: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of all floating tensors; an empty one for a skip that is not there."""
+    """Gradients of all floating-point tensors; an empty tensor if `skip` is None."""
     kernels = kernels_of(backend)
     states, value = arranged(states, states), arranged(value, states)
     grad = arranged(grad, states)
@@ -160,5 +160,5 @@ _attend.register_autograd(_attend_gradient, setup_context=_keep_attend)
 
 
 def _like_rows(states: Tensor) -> Tensor:
-    """A new [N, B, D] in the arrangement of `states`."""
+    """A new tensor [N, B, D] with the memory layout of `states`."""
     return torch.empty_like(arranged(states, states))

@@ -1,7 +1,7 @@
-"""Relational SpMM: messages of typed edges, multiplied and summed without being stored.
+"""Relational SpMM: messages along typed edges, which are computed and summed without being stored.
 
-Backends, chosen by device unless named: `numba` on the CPU, `triton` on CUDA, `naive` (the equation, any
-device) and `scatter` (torch-scatter). All agree in output and in both gradients.
+Backends: `numba` (the CPU default), `triton` (the CUDA default), `naive` (the equation, any device) and
+`scatter` (torch-scatter). All compute the same output and gradients, up to rounding.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ def relational_spmm(
 
     .. math:: \mathrm{out}_v = \sum_{(u, r, v) \in E,\ \mathrm{edge\_mask}} x_u \circ \mathrm{relation}_r
 
-    Differentiable in `x` and `relation` (once). Only `naive` holds the [E, \*F] messages in memory. The first
-    call of `numba` or `triton` on a machine compiles the kernel (seconds), later ones load it from a cache.
+    Differentiable once in `x` and `relation`. Only `naive` stores the messages [E, \*F]. The first call of
+    `numba` or `triton` on a machine compiles the kernel, which takes seconds; later ones load it from disk.
 
     Args:
-        x: Node states, [N, \*F], float32, float64, bfloat16 or float16; halves are summed in float32.
-        relation: Relation vectors, [R, \*F], dtype and device of `x`.
-        graph: Edges, on the device of `x`. With a `QueryGraph`, `x` is [K, B, \*F], `relation` [R, B, \*F]
-            and there is no mask.
-        edge_mask: True for edges that count, [E], bool, in the order of `graph.edge_index`; all by default.
-        backend: "naive", "numba", "triton" or "scatter"; default by device.
+        x: Node states, [N, \*F], float32, float64, bfloat16 or float16; half precision is summed in float32.
+        relation: Relation vectors, [R, \*F], in the dtype and on the device of `x`.
+        graph: Edges, on the device of `x`. For a `QueryGraph`, `x` is [K, B, \*F], `relation` [R, B, \*F]
+            and `edge_mask` must be None.
+        edge_mask: True for edges that are used, [E], bool, in the order of `graph.edge_index`; None for all.
+        backend: "naive", "numba", "triton" or "scatter"; None chooses by device.
 
     Returns:
-        [N, \*F], dtype of `x`.
+        [N, \*F], or [K, B, \*F] for a `QueryGraph`, in the dtype of `x`.
 
     Raises:
-        ValueError: on shapes, dtypes or devices that do not fit, or an unknown backend.
-        ImportError: when the backend asked for is not installed.
+        ValueError: for shapes, dtypes or devices that do not fit, or an unknown backend.
+        ImportError: if the given backend is not installed.
 
     >>> edge_index, edge_type = torch.tensor([[0, 1], [2, 2]]), torch.tensor([0, 1])
     >>> graph = RelationalGraph(edge_index, edge_type, num_nodes=3, num_relations=2)
@@ -90,7 +90,7 @@ def _choose(backend: Backend | None, device: torch.device) -> Backend:
     check_choice("backend", backend, Backend)
     if backend == "numba" and device.type != "cpu":
         raise ValueError(
-            f"backend 'numba' runs on the CPU, but x is on {device}; use 'triton' or leave it out"
+            f"backend 'numba' runs on the CPU, but x is on {device}; use 'triton', or give no backend"
         )
     return backend
 
@@ -98,9 +98,15 @@ def _choose(backend: Backend | None, device: torch.device) -> Backend:
 def _by_query(
     x: Tensor, relation: Tensor, graph: QueryGraph, edge_mask: Tensor | None, backend: Backend | None
 ) -> Tensor:
-    """The op on the disjoint graph of all queries; the result lies query by query, as `x` had better do."""
+    """Apply the operator to the disjoint graph of all queries.
+
+    The result is query-major in memory. If `x` is not, it is copied.
+    """
     if edge_mask is not None:
-        raise ValueError("a QueryGraph takes no edge_mask: its sampler leaves out what a query must not see")
+        raise ValueError(
+            "a QueryGraph takes no edge_mask: leave out edges when it is sampled (`hides` of a "
+            "NeighbourhoodSampler)"
+        )
     if x.shape[:2] != (graph.num_nodes, graph.num_queries):
         raise ValueError(
             f"x must have shape [K={graph.num_nodes}, B={graph.num_queries}, *F], got {list(x.shape)}"
@@ -139,7 +145,7 @@ def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_m
     if edge_mask is not None:
         if edge_mask.dtype != torch.bool or edge_mask.shape != (graph.num_edges,):
             raise ValueError(
-                f"edge_mask must be bool of shape [{graph.num_edges}], True for edges that count, "
+                f"edge_mask must be bool of shape [{graph.num_edges}], True for edges that are used, "
                 f"got {edge_mask.dtype} of shape {list(edge_mask.shape)}"
             )
         tensors["edge_mask"] = edge_mask.device

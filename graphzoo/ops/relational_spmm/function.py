@@ -1,4 +1,4 @@
-"""The autograd function that the fast backends share: a sum of products forwards, one more per gradient."""
+"""The autograd function of the fast backends: one sum of products forwards, and one for each gradient."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from graphzoo.ops.relational_spmm.graph import RelationalGraph, Segment
 
 
 class SegmentProducts(Protocol):
-    """A backend: `out[s] = sum of a[first[e]] * b[second[e]]` over the kept edges e of segment s.
+    """The function of a backend: `out[s] = sum of a[first[e]] * b[second[e]]` over the edges e of segment s.
 
-    Segments are those of `graph.ordering(segment)`; a and b are contiguous [., F].
+    Segments are those of `graph.ordering(segment)`; edges whose mask is False are left out. The operands `a`
+    and `b` have F features and are contiguous.
     """
 
     def __call__(
         self, graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
     ) -> Tensor:
-        """[S, F]."""
+        """Return the sums [S, F]."""
 
 
 class RelationalSpMM(Function):
@@ -34,7 +35,7 @@ class RelationalSpMM(Function):
         edge_mask: Tensor | None,
         segment_products: SegmentProducts,
     ) -> Tensor:
-        """Sum by target: source state times relation vector."""
+        """Sum the source's state times the relation's vector by target."""
         x_needs_grad, relation_needs_grad = ctx.needs_input_grad[:2]
         ctx.save_for_backward(
             x if relation_needs_grad else None, relation if x_needs_grad else None, edge_mask
@@ -45,7 +46,11 @@ class RelationalSpMM(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
-        """Sum by source: gradient at the target times relation; by relation: source state times gradient."""
+        """Compute both gradients.
+
+        That of `x` sums the target's gradient times the relation's vector by source. That of `relation` sums
+        the source's state times the target's gradient by relation.
+        """
         x, relation, edge_mask = ctx.saved_tensors
         grad = grad.contiguous()
         grad_x = grad_relation = None

@@ -1,4 +1,4 @@
-"""The graph of the relational SpMM: edges as given, and their three orderings, each computed once."""
+"""The graph of the relational SpMM: its edges, and their three orderings, each computed once."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ Segment = Literal["target", "source", "relation"]
 
 
 class Ordering(NamedTuple):
-    """Edges grouped into segments (rows of a CSR matrix), with the two operand rows each edge multiplies.
+    """Edges grouped into segments, like the entries of a CSR matrix into rows.
 
-    `out[s] = sum(a[first[e]] * b[second[e]] for e in segment s)` is the op and both of its gradients.
+    `out[s] = sum(a[first[e]] * b[second[e]] for e in segment s)` is the operator and both of its gradients,
+    depending on the ordering. The tensors are int32, or int64 for 2**31 edges or segments and more.
     """
 
     offsets: Tensor
-    """Where each segment begins, [S + 1]; this and the following are int32, int64 from 2**31 edges on."""
+    """Position of the first edge of each segment, [S + 1]."""
     first: Tensor
-    """Row of the first operand of each edge, [E]."""
+    """Row of the first operand for each edge, [E]."""
     second: Tensor
-    """Row of the second operand, [E]."""
+    """Row of the second operand for each edge, [E]."""
     position: Tensor
-    """Position of the edge in the order given by the user, [E]: where its mask entry is."""
+    """Position of each edge in `RelationalGraph.edge_index`, and so in a mask, [E]."""
     longest: int
-    """Edges of the longest segment: how unevenly segments can share out the work."""
+    """Number of edges in the longest segment."""
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Ordering:
-        """The same ordering on another device."""
+        """Copy the ordering to another device."""
         moved = (tensor.to(device, non_blocking=non_blocking) for tensor in self[:4])
         return Ordering._make([*moved, self.longest])
 
@@ -45,19 +46,19 @@ class Ordering(NamedTuple):
 
 
 class RelationalGraph:
-    """Typed directed edges, validated once and sorted once per ordering.
+    """Directed edges with relations, checked once and sorted once for each ordering.
 
-    Sorting is stable and lazy: by target at the first forward pass, by source and by relation at the first
-    backward pass. The tensors are kept, not copied, and must not be changed afterwards.
+    Edges are sorted when an ordering is first needed: by target at the first forward pass, by source and by
+    relation at the first backward pass. The tensors are not copied, and must not be changed afterwards.
 
     Args:
         edge_index: Source and target of every edge, [2, E], int64 or int32.
         edge_type: Relation of every edge, [E], int64 or int32.
-        num_nodes: N; nodes without edges are fine.
+        num_nodes: N; nodes may be without edges.
         num_relations: R, the number of edge types, inverse relations included.
 
     Raises:
-        ValueError: on wrong shapes, dtypes or devices, or an index out of range, naming value and position.
+        ValueError: for wrong shapes, dtypes or devices, or an index out of range.
 
     >>> RelationalGraph(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1]), num_nodes=3, num_relations=2)
     RelationalGraph(num_nodes=3, num_relations=2, num_edges=2, device='cpu')
@@ -85,12 +86,15 @@ class RelationalGraph:
 
     @classmethod
     def from_triples(cls, triples: Tensor, num_nodes: int, num_relations: int) -> RelationalGraph:
-        """Facts and their inverses: n edges as given, then the same n turned round, of type r + R.
+        """A graph of n facts, edges from head to tail, followed by their n inverses, of type r + R.
 
         Args:
             triples: Head, relation and tail of every fact, [n, 3], int64 or int32.
             num_nodes: N.
             num_relations: R, without inverses; the graph has 2R edge types.
+
+        Raises:
+            ValueError: for another shape or dtype, or an index out of range.
 
         >>> RelationalGraph.from_triples(torch.tensor([[0, 0, 1], [1, 1, 2]]), num_nodes=3, num_relations=2)
         RelationalGraph(num_nodes=3, num_relations=4, num_edges=4, device='cpu')
@@ -103,14 +107,14 @@ class RelationalGraph:
 
     @classmethod
     def from_data(cls, data: Any, num_relations: int | None = None) -> RelationalGraph:
-        """The edges of a PyG `Data` and their inverses, as `from_triples` has them.
+        """A graph of the edges of a PyG `Data` and their inverses, in the order of `from_triples`.
 
         Args:
-            data: With `edge_index`, and `edge_type` [E] unless all edges are of one kind.
-            num_relations: R, without inverses; None: as many as `edge_type` names.
+            data: Has `edge_index` [2, E], and optionally `edge_type` [E]; without it there is one relation.
+            num_relations: R, without inverses; None takes the largest of `edge_type` + 1.
 
         Raises:
-            ValueError: as the constructor.
+            ValueError: for a `HeteroData`, wrong shapes or dtypes, or an index out of range.
 
         >>> from torch_geometric.data import Data
         >>> RelationalGraph.from_data(Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=3))
@@ -132,7 +136,7 @@ class RelationalGraph:
     def unchecked(
         cls, edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int
     ) -> RelationalGraph:
-        """A graph of edges that are known to be valid, looking at no value: for programs that are traced."""
+        """A graph of edges that are known to be valid; no values are read, so this can be traced."""
         graph = object.__new__(cls)
         graph.edge_index, graph.edge_type = edge_index, edge_type
         graph.num_nodes, graph.num_relations = num_nodes, num_relations
@@ -141,7 +145,7 @@ class RelationalGraph:
         return graph
 
     def _remember(self) -> None:
-        """Let `graph_of` find the graph by its tensors."""
+        """Register the graph, so that `graph_of` finds it by its tensors."""
         if not torch.compiler.is_compiling():
             sizes = self.num_nodes, self.num_relations
             _alive[id(self.edge_index), id(self.edge_type), *sizes] = self
@@ -153,11 +157,14 @@ class RelationalGraph:
 
     @property
     def device(self) -> torch.device:
-        """Where the edges live."""
+        """Device of the edges."""
         return self.edge_type.device
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> RelationalGraph:
-        """The graph on another device, known orderings included; itself when it is there already."""
+        """Copy the graph and its computed orderings to another device.
+
+        Returns the same object if it is already there.
+        """
         device = torch.empty(0, device=device).device
         if device == self.device:
             return self
@@ -166,17 +173,17 @@ class RelationalGraph:
         return self._with(lambda part: part.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> RelationalGraph:
-        """The graph in memory that a GPU can copy from while the host continues."""
+        """Copy the graph to page-locked memory, from which a GPU copies while the host continues."""
         self._cut()
         return self._with(lambda part: part.pin_memory())
 
     def _cut(self) -> None:
-        """Make the pieces of the orderings that are known, here where nobody waits for a device."""
+        """Cut the computed orderings into pieces, before a copy: on a GPU this would make the host wait."""
         for segment in self._orderings:
             self.pieces(segment)
 
     def _with(self, change: Callable[[Any], Any]) -> RelationalGraph:
-        """A copy whose edges and orderings are those of this graph, changed."""
+        """A copy of this graph, with `change` applied to its edges, orderings and pieces."""
         edges = change(self.edge_index), change(self.edge_type)
         moved = RelationalGraph.unchecked(*edges, self.num_nodes, self.num_relations)
         moved._orderings = {name: change(ordering) for name, ordering in self._orderings.items()}
@@ -184,21 +191,23 @@ class RelationalGraph:
         return moved
 
     def ordering(self, segment: Segment) -> Ordering:
-        """Edges by target, with operands source and relation; by source (target, relation); or by relation.
+        """The edges sorted by target, source or relation; computed once.
 
-        They serve the forward pass, the gradient in x and that in relation (operands source, target).
+        - "target" is for the forward pass; its operands are source and relation.
+        - "source" is for the gradient in `x`; its operands are target and relation.
+        - "relation" is for the gradient in `relation`; its operands are source and target.
         """
         if segment not in self._orderings:
             columns = {"source": self.edge_index[0], "target": self.edge_index[1], "relation": self.edge_type}
             num_segments = self.num_relations if segment == "relation" else self.num_nodes
             by = columns.pop(segment)
-            # What remains in this order: source before target, nodes before relations.
+            # The other two columns are the operands: source before target, nodes before relations.
             first, second = columns.values()
             self._orderings[segment] = _order(by, first, second, num_segments)
         return self._orderings[segment]
 
     def pieces(self, segment: Segment) -> Pieces:
-        """An ordering cut into pieces, once."""
+        """The pieces of an ordering; computed once."""
         if segment not in self._pieces:
             self._pieces[segment] = cut_to_pieces(self.ordering(segment))
         return self._pieces[segment]
@@ -211,30 +220,30 @@ class RelationalGraph:
 
 
 def _order(segment: Tensor, first: Tensor, second: Tensor, num_segments: int) -> Ordering:
-    """Sort edges by (segment, second, first), ties as given.
+    """Sort edges by (segment, second, first); equal ones keep their order.
 
-    Edges of one node and relation are adjacent, so that the relation's row is read from the nearest cache.
+    Edges of the same node and relation are adjacent, so that the relation's row is still in cache.
     """
     order = torch.argsort(first, stable=True)
     order = order[torch.argsort(second[order], stable=True)]
     order = order[torch.argsort(segment[order], stable=True)]
     counts = torch.bincount(segment, minlength=num_segments)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    # Half the bytes per edge: indices travel through the same caches as the states.
+    # int32 takes half the bytes of int64, and leaves more of the caches to the states.
     dtype = torch.int32 if max(segment.numel(), num_segments) < 2**31 else torch.int64
     columns = [part.to(dtype) for part in (offsets, first[order], second[order], order)]
     return Ordering._make([*columns, int(counts.max()) if num_segments else 0])
 
 
 _alive: WeakValueDictionary[tuple[int, ...], RelationalGraph] = WeakValueDictionary()
-# Graphs of programs that were given no `RelationalGraph`, with the versions of their tensors.
+# Graphs made for operators called without a registered graph, with the versions of their tensors.
 _made: deque[tuple[RelationalGraph, tuple[int, ...]]] = deque(maxlen=2)
 
 
 def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int) -> RelationalGraph:
-    """The graph that has these very tensors, with its orderings; or a new one, kept for the next calls.
+    """The existing graph with these same tensors, or a new one, which is kept for the next calls.
 
-    For operators, which take tensors alone.
+    Operators take only tensors, and get the graph's orderings in this way.
     """
     tensors, sizes = (edge_index, edge_type), (num_nodes, num_relations)
     versions = tuple(0 if x.is_inference() else int(x._version) for x in tensors)
@@ -251,7 +260,11 @@ def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relation
 
 
 def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Source and target of every edge, int64, [E] each."""
+    """Source and target of every edge, [E] each, int64.
+
+    Raises:
+        ValueError: if edges are not int64 or int32 of shape [2, E], or have nodes outside 0..num_nodes-1.
+    """
     _check_index_tensor("edge_index", edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(
@@ -275,6 +288,6 @@ def _check_bounds(name: str, values: Tensor, bound_name: str, bound: int) -> Non
     if bool(wrong.any()):
         position = int(wrong.nonzero()[0, 0])
         raise ValueError(
-            f"{name} must be in 0..{bound - 1} ({bound_name}={bound}), but holds {int(values[position])} "
+            f"{name} must be in 0..{bound - 1} ({bound_name}={bound}), got {int(values[position])} "
             f"at position {position}"
         )

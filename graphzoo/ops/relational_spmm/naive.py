@@ -1,4 +1,4 @@
-"""The relational SpMM as its equation: gather, multiply, add up. The reference of every other backend."""
+"""The relational SpMM as its equation, in plain torch: gather, multiply, sum. The tests' reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphzoo.ops.relational_spmm.graph import RelationalGraph
 def relational_spmm(
     x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None = None
 ) -> Tensor:
-    """`out[v] = sum of x[u] * relation[r] over edges (u, r, v)`, summed in float32 at least; see the op."""
+    """`out[v] = sum of x[u] * relation[r] over edges (u, r, v)`, summed in float32 or wider."""
     source, target = graph.edge_index
     edge_type = graph.edge_type
     if edge_mask is not None:

@@ -1,9 +1,10 @@
-"""The sums of `numba.py` for narrow rows, such as those of one query: up to 128 features, a multiple of 16.
+"""The sums of `numba.py` for narrow rows of 16, 32, ... 128 features, such as those of one query.
 
-A loop over so few features costs more than its arithmetic: bounds, remainders, checks whether rows overlap.
-Here the sum of a segment stays in vector registers while its edges go by. numba has no type for that, so the
-instructions of a segment are written out, once per number of vectors. Products and sums are those of the wide
-loop, in the same order: the bits are the same.
+With so few features, the overhead of a compiled loop (bounds, remainders, checks whether rows overlap) takes
+longer than its arithmetic. Here the sum of a segment stays in vector registers while its edges are read.
+numba has no type for vectors. So this module generates the LLVM instructions of a segment, once for each
+number of vectors. It computes the same products and sums as the loop in `numba.py`, in the same order, with
+the same bits.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from numba.extending import intrinsic
 
 from graphzoo.ops.row_kernels import jit
 
-# Features of a vector. LLVM makes one, two or four registers of it, as wide as the processor's are.
+# Features of a vector. LLVM maps it to one, two or four registers, depending on the processor.
 LANES = 16
-# Beyond this many, sums no longer fit into registers, and long rows are read well by the wide loop.
+# The sums of more vectors do not fit into registers, and the loop in `numba.py` is fast for wider rows.
 MAX_VECTORS = 8
 
-# A product and a sum may become one instruction, as in the wide loop.
+# Allows a product and a sum in one instruction, as the loop in `numba.py` does.
 _CONTRACT = ("contract",)
 _INT = ir.IntType(64)
 cgutils: Any = core.cgutils
@@ -41,9 +42,10 @@ def _code_of_segment(
     e: Any,
     stop: Any,
 ) -> tuple[Any, Any]:
-    """`out[segment] = sum_e a[first[e]] * b[second[e]]` over `e..stop`, the rows as `len(vectors)` vectors.
+    """Generate `out[segment] = sum_e a[first[e]] * b[second[e]]` for edges `e..stop`, in vectors.
 
-    Edges beyond a multiple of four come first, together; then four at a time.
+    A row has `len(vectors)` vectors. The first step sums one to four edges, so that the number of remaining
+    edges is a multiple of four; these are summed four at a time.
     """
     signature = types.void(out, types.intp, first, second, a, b, vectors, types.intp, types.intp)
     kinds, count, number = signature.args, vectors.count, a.dtype
@@ -58,7 +60,7 @@ def _code_of_segment(
         vector = ir.VectorType(context.get_data_type(number), LANES)
 
         def pointers(array: Any, row: Any) -> list[Any]:
-            """To the vectors of a row."""
+            """Pointers to the vectors of a row."""
             begin = builder.mul(row, _INT(count * LANES))
             places = (builder.add(begin, _INT(i * LANES)) for i in range(count))
             return [
@@ -66,14 +68,14 @@ def _code_of_segment(
             ]
 
         def load_row(array: Any, index: Any, edge: Any) -> list[Any]:
-            """The vectors of the row that an edge reads."""
+            """Load the vectors of the row that an edge refers to."""
             row = builder.load(builder.gep(data[index], [edge]))
             if row.type != _INT:
                 row = builder.sext(row, _INT)
             return [builder.load(place, align=number.bitwidth // 8) for place in pointers(array, row)]
 
         def products(e: Any, edges: int) -> list[Any]:
-            """Sum over the next edges, as vectors."""
+            """Sum of the products of the next `edges` edges, as vectors."""
             sums: list[Any] = []
             for i in range(edges):
                 edge = builder.add(e, _INT(i))
@@ -91,7 +93,7 @@ def _code_of_segment(
         begin = cgutils.alloca_once_value(builder, e)
         summed = builder.append_basic_block("summed")
         left = builder.sub(stop, e)
-        # 1 to 4 edges to begin with; 0 if there is none
+        # The first step takes 1 to 4 edges; 0 if the segment is empty.
         several = builder.add(builder.and_(builder.sub(left, _INT(1)), _INT(3)), _INT(1))
         cases = builder.switch(builder.select(builder.icmp_signed(">", left, _INT(0)), several, left), summed)
         for edges in range(1, 5):
@@ -121,13 +123,17 @@ def sum_narrow_products(
 ) -> None:
     """Write `out[s] = sum_e a[first[e]] * b[second[e]]` for the segments `begin..end`.
 
-    `vectors` is a tuple with an entry per vector of a row: its length is known when this is compiled.
+    `vectors` is a tuple with one entry for each vector of a row. Only its length is used, since numba knows
+    the length of a tuple when it compiles.
     """
     for s in range(begin, end):
         _sum_segment(out, s, first, second, a, b, vectors, offsets[s], offsets[s + 1])
 
 
 def vectors_of(size: int) -> tuple[int, ...]:
-    """The argument `vectors` for rows of a size; empty if they are not narrow, or nothing is compiled."""
+    """The argument `vectors` for rows of `size` features; empty if such rows are not supported here.
+
+    They are not where NUMBA_DISABLE_JIT switches the compiler off.
+    """
     count, rest = divmod(size, LANES)
     return () if rest or count > MAX_VECTORS or config.DISABLE_JIT else (0,) * count

@@ -1,7 +1,7 @@
-"""CPU backend: one compiled loop serves the op and both of its gradients.
+"""CPU backend: one compiled loop computes the operator and both of its gradients.
 
-It reads the states of up to four edges at a time, contiguously over features, so that the row being summed is
-read and written once per four edges. Every element is summed by one thread in the order of its segment: the
+The loop reads the rows of four edges at a time, contiguously over features, so that the row of sums is read
+and written once for four edges. One thread sums all edges of an element, in the order of the segment. So the
 result does not depend on the number of threads.
 """
 
@@ -19,17 +19,19 @@ from graphzoo.ops.relational_spmm.narrow import sum_narrow_products, vectors_of
 from graphzoo.ops.row_kernels import jit
 from graphzoo.ops.threads import run_pieces
 
-# Features of one pass over the edges. Wide blocks win (docs/speed.md has the figures): rows are read as long
-# streams, while narrow blocks of rows whose stride is a power of two would share a few sets of the caches.
+# Features of one pass over the edges. Wide blocks are faster (docs/speed.md has the measurements), since rows
+# are read as long streams. If the stride of rows is a power of two, narrow blocks would use only a few sets
+# of the caches.
 MAX_BLOCK = 2048
-# Blocks are cut at multiples of this: vector and remainder code meet the same elements at any block width.
+# Blocks are cut at multiples of this, so that an element is computed by the same code, vectorised or for the
+# remainder, whatever the block width.
 BLOCK_UNIT = 64
-# Pieces of work per thread, taken one by one: a thread that is held up leaves its share to the others.
+# Pieces of work for each thread. They are taken one by one, so a delayed thread does fewer of them.
 PIECES_PER_THREAD = 4
-# Multiplications below which a piece costs less than handing it over.
+# Multiplications of a piece; a smaller piece would take less time than passing it to another thread.
 MIN_WORK_PER_PIECE = 1 << 19
 
-# Multiply and add in one instruction; sums are not reordered, NaN and infinity behave as usual.
+# Allows a product and a sum in one instruction. Sums are not reordered; NaN and infinity behave as usual.
 _jit = partial(jit, forceinline=False, fastmath={"contract"})
 
 
@@ -39,8 +41,8 @@ def _sum_products(
 ) -> None:
     """Write `out[s, f] = sum_e a[first[e], f] * b[second[e], f]` for one piece of the (block, segment) grid.
 
-    The piece is `begin..end` in units of (edges + segments), counted block after block: pieces of equal
-    length mean equal work, whatever the degrees.
+    The range `begin..end` counts edges and segments, block after block. So pieces of equal length take equal
+    work, whatever the degrees are.
     """
     num_segments = out.shape[0]
     size = out.shape[1]
@@ -121,7 +123,7 @@ def _sum_products(
 
 @_jit
 def _keep_edges(offsets: Any, first: Any, second: Any, position: Any, mask: Any, kept: Any) -> None:
-    """Fill `kept` = (offsets, first, second) with the edges whose mask is set."""
+    """Write the edges whose mask is True to `kept` = (offsets, first, second)."""
     new_offsets, new_first, new_second = kept
     n = 0
     for s in range(offsets.shape[0] - 1):
@@ -135,7 +137,11 @@ def _keep_edges(offsets: Any, first: Any, second: Any, position: Any, mask: Any,
 
 
 def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> int:
-    """Features per block: as wide as pays, but one for every thread where a segment is too large a share."""
+    """Features of a block, a multiple of `BLOCK_UNIT`.
+
+    It is as wide as `MAX_BLOCK` allows. But if one segment has a large share of all edges, there is at least
+    one block for each thread, since a segment of a block cannot be split.
+    """
     num_blocks = -(-size // MAX_BLOCK)
     if longest * num_threads * PIECES_PER_THREAD > num_edges:
         num_blocks = -(-num_blocks // num_threads) * num_threads
@@ -143,7 +149,7 @@ def _block_width(size: int, longest: int, num_edges: int, num_threads: int) -> i
 
 
 def _segment_bounds(offsets: Any, num_pieces: int) -> list[int]:
-    """First segments of the pieces, and the end: pieces have about as many edges and segments each."""
+    """First segment of each piece, and the end; pieces have about equally many edges and segments."""
     num_segments = offsets.shape[0] - 1
     if num_pieces == 1:
         return [0, num_segments]

@@ -1,7 +1,7 @@
 """The fast backends as one operator of tensors, for `torch.compile`, `torch.export` and fake tensors.
 
-A `custom_op`, not a `triton_op`: into that one the compiler looks, where the host sorts edges, keeps them
-from call to call, and on a CPU runs numba. Nothing in it could be fused with its neighbours.
+It is a `custom_op`, not a `triton_op`. The compiler would trace the inside of a `triton_op`, which here sorts
+edges on the host, keeps them for later calls, and runs numba on a CPU. It could not fuse any of that.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    """A product of three columns, summed by one of them: its gradients are the sums by the two others."""
+    """Gradients of a sum over one column of the edges: they are sums over the two other columns."""
     a, b, *edges = ctx.saved_tensors
     *sizes, segment, backend = ctx.settings
 
@@ -69,7 +69,8 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         out: Tensor = torch.ops.graphzoo.segment_products(first, second, *edges, *sizes, by, backend)
         return out
 
-    # Operands are (source, relation) by target, (target, relation) by source, (source, target) by relation.
+    # Columns of the operands: source and relation for sums by target; target and relation for sums by source;
+    # source and target for sums by relation.
     ways: dict[str, Any] = {
         "target": (lambda: products(grad, b, "source"), lambda: products(a, grad, "relation")),
         "source": (lambda: products(grad, b, "target"), lambda: products(grad, a, "relation")),

@@ -1,4 +1,4 @@
-"""Segments of an ordering cut into pieces of few edges, for backends whose programs sum one piece each."""
+"""Segments of an ordering cut into pieces of limited length, for GPU kernels whose programs sum one piece."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ if TYPE_CHECKING:
     from graphzoo.ops.relational_spmm.graph import Ordering
 
 
-# Most edges that one program sums.
+# Largest number of edges in a piece.
 PIECE = 512
 
 
 class Pieces(NamedTuple):
-    """Segments of an ordering cut to at most `PIECE` edges."""
+    """Segments of an ordering cut into pieces of at most `PIECE` edges."""
 
     segment: Tensor
     """Segment of each piece, [P]."""
     number: Tensor
-    """Its number in the segment, [P]: it begins `PIECE` edges after the one before."""
+    """Number of each piece in its segment, [P]; piece i begins at edge i `PIECE` of the segment."""
     slot: Tensor
-    """Row of the partial sums it writes to, [P], or -1: it is a whole segment and writes the result."""
+    """Row of partial sums that each piece writes, [P]; -1 for a whole segment, which writes the result."""
     cut_segment: Tensor
-    """Segments of several pieces, [C]."""
+    """Segments that have several pieces, [C]."""
     cut_slots: Tensor
-    """Their rows of the partial sums are `cut_slots[c]..cut_slots[c + 1]`, [C + 1]."""
+    """The rows `cut_slots[c]..cut_slots[c + 1]` of the partial sums belong to `cut_segment[c]`, [C + 1]."""
     num_slots: int
+    """Number of rows of the partial sums."""
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Pieces:
-        """The same pieces on another device."""
+        """Copy the pieces to another device."""
         return Pieces._make([*(part.to(device, non_blocking=non_blocking) for part in self[:5]), self[5]])
 
     def pin_memory(self) -> Pieces:
-        """The same pieces in memory that a GPU can copy from while the host continues."""
+        """Copy the pieces to page-locked memory, from which a GPU copies while the host continues."""
         return Pieces._make([*(part.pin_memory() for part in self[:5]), self[5]])
 
 
 def cut_to_pieces(ordering: Ordering) -> Pieces:
-    """The pieces of an ordering; where a segment is longer than `PIECE` this waits for a device."""
+    """Cut an ordering into pieces; if a segment is longer than `PIECE`, the host waits for the device."""
     offsets = ordering.offsets
     if ordering.longest <= PIECE:
         segment = torch.arange(offsets.numel() - 1, dtype=offsets.dtype, device=offsets.device)
@@ -48,7 +49,7 @@ def cut_to_pieces(ordering: Ordering) -> Pieces:
         return Pieces(segment, torch.zeros_like(segment), torch.full_like(segment, -1), none, zero, 0)
     offsets = offsets.long()
     counts = offsets.diff()
-    # An empty segment is one piece, too: somebody has to write its zeros.
+    # An empty segment is also one piece, which writes zeros to the result.
     num = ((counts + PIECE - 1) // PIECE).clamp(min=1)
     segment = torch.repeat_interleave(torch.arange(counts.numel(), device=offsets.device), num)
     number = torch.arange(segment.numel(), device=offsets.device) - (num.cumsum(0) - num)[segment]

@@ -1,4 +1,4 @@
-"""A graph of its own for each query of a batch, all with the same number of nodes."""
+"""A separate graph for each query of a batch, all with the same number of nodes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from graphzoo.ops.relational_spmm.graph import Ordering, RelationalGraph
 
 
 class QueryGraph:
-    """B graphs of K nodes each, parts of one whole graph; from `graphzoo.sampling.NeighbourhoodSampler`.
+    """B graphs of K nodes each, which are parts of one whole graph.
 
-    Query encoders take it where they take a `RelationalGraph`: states are [K, B, D] in place of [N, B, D]. As
-    one disjoint graph, `flat`, node k of query b is number b K + k and edge type r is b 2R + r, so the states
-    of a query lie together in memory ("query-major", see `to_query_major`).
+    `graphzoo.sampling.NeighbourhoodSampler` makes it. Query encoders take it in place of a `RelationalGraph`;
+    states are then [K, B, D] instead of [N, B, D].
+
+    The B graphs form one disjoint graph, `flat`. Node k of query b has the number b K + k in it, and edge
+    type r has b 2R + r. So the states of a query are together in memory (query-major, see `to_query_major`).
 
     Args:
         nodes: Number of each node in the whole graph, ascending in every row, [B, K], int64.
         flat: The disjoint graph of B K nodes and B 2R edge types.
         num_relations: 2R.
-        edge: Number of each edge of `flat` in the whole graph, [E], int64; None where nobody asked.
-        whole: The graph that all are parts of, for encoders that compare relations; a graph that travels to
-            another process loses it.
+        edge: Number of each edge of `flat` in the whole graph, [E], int64; None if it is not needed.
+        whole: The whole graph, for encoders that compare relations. It is not pickled: in another process it
+            is None.
     """
 
     def __init__(
@@ -52,31 +54,31 @@ class QueryGraph:
 
     @property
     def num_edges(self) -> int:
-        """Edges of all queries together."""
+        """Number of edges of all queries together."""
         return self.flat.num_edges
 
     @property
     def edge_index(self) -> Tensor:
-        """Edges of the disjoint graph, [2, E]: with one query its nodes' own numbers 0..K-1."""
+        """Edges of the disjoint graph, [2, E]; for a single query between its nodes 0..K-1."""
         return self.flat.edge_index
 
     @property
     def edge_type(self) -> Tensor:
-        """Types of these edges, [E]."""
+        """Edge types of the disjoint graph, [E]."""
         return self.flat.edge_type
 
     @property
     def device(self) -> torch.device:
-        """Where the graphs live."""
+        """Device of the graphs."""
         return self.nodes.device
 
     @property
     def entities(self) -> Tensor:
-        """Numbers of the nodes in the whole graph, in the layout of states, [K, B]."""
+        """Number of each node in the whole graph, in the order of states, [K, B]."""
         return self.nodes.t()
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> QueryGraph:
-        """The graphs on another device."""
+        """Copy the graphs to another device."""
         if torch.empty(0, device=device).device == self.device:
             return self
         edge = None if self.edge is None else self.edge.to(device, non_blocking=non_blocking)
@@ -85,7 +87,7 @@ class QueryGraph:
         return QueryGraph(nodes, flat, self.num_relations, edge, self.whole)
 
     def pin_memory(self) -> QueryGraph:
-        """The graphs in memory that a GPU can copy from while the host continues."""
+        """Copy the graphs to page-locked memory, from which a GPU copies while the host continues."""
         edge = None if self.edge is None else self.edge.pin_memory()
         pinned = self.nodes.pin_memory(), self.flat.pin_memory()
         return QueryGraph(*pinned, self.num_relations, edge, self.whole)
@@ -104,16 +106,21 @@ class QueryGraph:
         return QueryGraph(self.nodes[start:stop], flat, self.num_relations, edge, self.whole)
 
     def find(self, entity: Tensor, query: Tensor | None = None) -> Tensor:
-        """Where entities [n] of the whole graph are among the nodes of their query: 0..K-1, or -1.
+        """Positions of entities among the nodes of a query.
 
-        `query` [n] says which query each is looked for in; None: entity i in query i.
+        Args:
+            entity: Entities of the whole graph, [n], int64.
+            query: Query in whose graph each entity is searched, [n], int64; None takes query i for entity i.
+
+        Returns:
+            Positions 0..K-1, or -1 for entities that are not in the graph, [n], int64.
         """
         if not entity.numel():
             return torch.empty_like(entity)
         if query is None:
             query = torch.arange(entity.numel(), device=entity.device)
-        # one ascending list for all queries: their rows are moved apart
-        span = torch.maximum(self.nodes.max(), entity.max()) + 1  # no number: the host would wait for it
+        # An offset for each query makes one ascending list of all nodes.
+        span = torch.maximum(self.nodes.max(), entity.max()) + 1  # a tensor, so that the host does not wait
         shift = torch.arange(self.num_queries, device=self.device) * span
         keys = (self.nodes + shift[:, None]).flatten()
         wanted = entity + query * span
@@ -136,15 +143,22 @@ def flat_graph(
     offsets: Tensor,
     by_kind: tuple[Tensor, Tensor, Tensor],
 ) -> RelationalGraph:
-    """A disjoint graph whose orderings are known, so that nothing is sorted.
+    """A disjoint graph whose edges are already sorted.
 
-    Every edge has its inverse, so the edges that leave a node are those that enter it, with inverse types.
-    The B K nodes and B 2R edge types are those of all queries. All is int32: edges [2, E] by target, the type
-    of each and of its inverse (`mirrored`) [E], where each target's edges begin [B K + 1]; and edges by type,
-    where each type's begin [B 2R + 1], their sources and targets [E].
+    Every edge must have its inverse. Then the edges out of a node are those into it, with inverse types.
+
+    Args:
+        num_nodes: B K, the nodes of all queries.
+        num_relations: B 2R, the edge types of all queries.
+        edge_index: Edges sorted by target, [2, E]; this and all other tensors are int32.
+        kinds: Type of each edge, [E].
+        mirrored: Type of each edge's inverse, [E].
+        offsets: Position of the first edge of each target, [B K + 1].
+        by_kind: The edges sorted by type: position of the first edge of each type [B 2R + 1], sources [E] and
+            targets [E].
     """
     graph = RelationalGraph.unchecked(edge_index, kinds, num_nodes, num_relations)
-    none = kinds.new_empty(0)  # positions are for masks, which these graphs have no use for
+    none = kinds.new_empty(0)  # positions are needed for masks only, and there are none here
     longest = [int(o.diff().max()) if o.numel() > 1 else 0 for o in (offsets, by_kind[0])]
     graph._orderings = {
         "target": Ordering(offsets, edge_index[0], kinds, none, longest[0]),
@@ -155,15 +169,15 @@ def flat_graph(
 
 
 def is_query_major(x: Tensor) -> bool:
-    """Whether states [N, B, ...] lie in memory query by query."""
+    """Whether states [N, B, ...] are stored query by query, not node by node."""
     return x.dim() > 2 and not x.is_contiguous() and x.transpose(0, 1).is_contiguous()
 
 
 def to_query_major(x: Tensor) -> Tensor:
-    """The same states [N, B, ...], in memory query by query: those of one query share a cache."""
+    """Copy states [N, B, ...] to query-major memory, where the states of one query share a cache."""
     return x.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def arranged(x: Tensor, like: Tensor) -> Tensor:
-    """States [N, B, ...] node by node or query by query in memory, as `like` is."""
+    """States [N, B, ...] in the memory layout of `like`, node-major or query-major; copied if necessary."""
     return to_query_major(x) if is_query_major(like) else x.contiguous()

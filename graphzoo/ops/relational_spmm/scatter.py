@@ -1,4 +1,4 @@
-"""torch-scatter backend: `segment_csr` over gathered messages, one block of features at a time."""
+"""Backend of torch-scatter: `segment_csr` of gathered messages, one block of features at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ except ImportError as error:
     ) from error
 
 
-# Most elements of the gathered messages of one block: 16 MiB of float32, whatever F is.
+# Largest number of elements in the messages of a block: 16 MiB of float32.
 MAX_MESSAGES = 1 << 22
 
 
 def segment_products(
     graph: RelationalGraph, segment: Segment, a: Tensor, b: Tensor, edge_mask: Tensor | None
 ) -> Tensor:
-    """`SegmentProducts` by gathering `MAX_MESSAGES` elements, or one feature of all edges, at a time."""
+    """`SegmentProducts`; gathers up to `MAX_MESSAGES` elements, or one feature of all edges, at a time."""
     ordering = graph.ordering(segment)
     offsets, first, second = ordering.offsets.long(), ordering.first, ordering.second
     if edge_mask is not None:

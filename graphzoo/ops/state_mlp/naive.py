@@ -1,4 +1,4 @@
-"""The perceptron in torch's own operations, chunk by chunk."""
+"""The perceptron in plain torch operations, chunk by chunk."""
 
 from __future__ import annotations
 

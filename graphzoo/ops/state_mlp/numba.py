@@ -1,4 +1,4 @@
-"""CPU backend: the perceptron of a block of rows in one pass; its gradient computes the block again."""
+"""CPU backend: the perceptron of a block of rows in one pass. The gradient computes the block again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from graphzoo.ops.threads import run_pieces
 
 
 def forward(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> Tensor:
-    """Result for contiguous x [N, B, D] and extra [N, B, 1]; weight, extra weight, b1, W2, b2 follow."""
+    """Output [N, B, D] for contiguous `x` [N, B, D] and `extra` [N, B, 1].
+
+    `parameters` are weight, extra_weight, b1, W2 and b2.
+    """
     some = x if x is not None else extra
     b1 = parameters[2]
     assert some is not None and b1 is not None
@@ -33,7 +36,10 @@ def forward(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) 
 def gradient(
     grad: Tensor, x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of the arguments of `forward`, None for those that have none; all contiguous."""
+    """Gradients with respect to the arguments of `forward`; None for `extra` and for arguments that are None.
+
+    All tensors are contiguous.
+    """
     weight, extra_weight, b1, w2, b2 = parameters
     assert weight is not None and b1 is not None and w2 is not None and b2 is not None
     channels = b1.numel()
@@ -44,7 +50,7 @@ def gradient(
     block = block_rows(channels)
     bounds = piece_bounds(given.shape[0], block)
     num_pieces = len(bounds) - 1
-    # The extra weight has room even where there is none: the loops are compiled for one layout.
+    # There is an array for the extra weight even if it is None, since the loop is compiled for one layout.
     shapes = [weight.shape, b1.shape, b1.shape, w2.shape, b2.shape]
     partial = [np.zeros((num_pieces, *shape), given.dtype) for shape in shapes]
 
@@ -58,10 +64,10 @@ def gradient(
 
 
 def _arrays(x: Tensor | None, extra: Tensor | None, *parameters: Tensor | None) -> tuple[Any, ...]:
-    """Inputs by rows, each matrix followed by its transpose."""
+    """Inputs as rows, and parameters, each matrix followed by its transpose."""
     weight, extra_weight, b1, w2, b2 = parameters
     assert weight is not None and b1 is not None and w2 is not None and b2 is not None
-    # None of the loops reads an input of length 0.
+    # An input that is None becomes an array of length 0, which the loops do not read.
     x = b1.new_empty(0, b1.numel()) if x is None else x
     extra, extra_weight = (b1.new_empty(0) if part is None else part for part in (extra, extra_weight))
     w, e, first, second, last = (t.detach().contiguous().numpy() for t in (weight, extra_weight, b1, w2, b2))
@@ -108,7 +114,7 @@ def _gradient(
     grad: Any, grad_x: Any, grad_weight: Any, grad_extra_weight: Any, grad_b1: Any, grad_w2: Any,
     grad_b2: Any, begin: int, end: int, block: int,
 ) -> None:  # fmt: skip
-    """Write the gradient of the states, add those of the parameters."""
+    """Write the gradient of the states, and add up those of the parameters."""
     channels = b1.shape[0]
     hidden, grad_hidden = np.empty((block, channels), b1.dtype), np.empty((block, channels), b1.dtype)
     product = np.empty((channels, channels), b1.dtype)

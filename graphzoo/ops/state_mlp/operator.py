@@ -15,7 +15,7 @@ _ARGUMENTS = (
 
 
 def kernels_of(backend: str) -> Any:
-    """The module of a fast backend."""
+    """Import the module of a fast backend, "numba" or "triton"."""
     return import_module(f"graphzoo.ops.state_mlp.{backend}")
 
 
@@ -39,7 +39,10 @@ def _(x: Tensor | None, extra: Tensor | None, *settings: Any) -> Tensor:
     schema=f"(Tensor grad, {_ARGUMENTS}) -> ({', '.join(['Tensor'] * 6)})",
 )
 def _backward(grad: Tensor, x: Tensor | None, extra: Tensor | None, *settings: Any) -> tuple[Tensor, ...]:
-    """Gradients of all but `extra`; empty for what is not there: an operator returns tensors."""
+    """Gradients of all tensors except `extra`; an empty tensor for those that are None.
+
+    An operator cannot return None.
+    """
     *parameters, backend = settings
     grad = grad.contiguous()
     by_x, _, *others = kernels_of(backend).gradient(grad, _contiguous(x), _contiguous(extra), *parameters)

@@ -1,4 +1,4 @@
-"""The part of a graph that decides a query: a few entities near its head, and the facts among them."""
+"""Neighbourhoods of queries: a limited number of entities near the head, and the facts among them."""
 
 from graphzoo.sampling.neighbourhoods.sampler import NeighbourhoodSampler
 

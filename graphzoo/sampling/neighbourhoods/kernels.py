@@ -1,7 +1,8 @@
 """Compiled loops of the neighbourhood sampler: personalised PageRank, the choice of entities, induced facts.
 
-One call serves one query and holds no lock, so threads share out the queries of a batch. `scratch` is a
-thread's own and is left as it was found: emptying it costs what the query touched, not the graph's size.
+A call computes one query and releases the GIL, so that threads compute several queries of a batch at once.
+Each thread has its own scratch arrays. They are reset after use, which takes time for the entries that the
+query changed, not for the whole graph.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from graphzoo.ops.row_kernels import helper, jit
 
 @helper
 def _is_hidden(u: int, kind: int, v: int, hidden: Any) -> Any:
-    """Whether the edge u -kind-> v is the query's own fact, or its inverse; `hidden`: see `push`."""
+    """Whether the edge u -kind-> v is hidden, see `push`: the query's own fact, or its inverse."""
     head, tail, own, inverse = hidden[0], hidden[1], hidden[2], hidden[3]
     if tail < 0:
         return False
@@ -42,20 +43,20 @@ def push(
     """Approximate personalised PageRank of the head by local pushes (Andersen, Chung and Lang, 2006).
 
     Given:
-        offsets, neighbour, kind: Edges by their source.
-        hidden: Head, tail, type of the fact and of its inverse; tail -1 hides nothing, type -1 hides every
-            edge between the two. Last the relation of the query, which is that of its own fact.
-        teleport: Probability to begin again at the head.
-        tolerance: A node is pushed while it holds this much probability per edge.
-        score: Scratch [N], zeros: what has come to rest; on return the estimate.
-        rest: Scratch [N], zeros: what is still to be shared out.
-        waiting: Scratch [N], False.
-        touched: Scratch [N]: on return the nodes reached, in the order in which they were.
-        queue: Scratch [N], a ring.
+        offsets, neighbour, kind: Edges sorted by source: first positions, targets and types.
+        hidden: Head, tail, type of the query's own fact, type of its inverse, relation of the query. A tail
+            of -1 hides nothing. Types of -1 hide all edges between head and tail.
+        teleport: Probability of restarting at the head.
+        tolerance: A node is pushed as long as it has at least this much probability for each of its edges.
+        score: Scratch [N], zeros; has the estimates on return.
+        rest: Scratch [N], zeros; probability that is not yet pushed.
+        waiting: Scratch [N], False; whether a node is in the queue.
+        touched: Scratch [N]; has the nodes that were reached on return, in the order of reaching them.
+        queue: Scratch [N], a ring buffer.
 
     Returns:
-        Number of nodes reached, the head included; of hidden edges of the tail; and 1 if the graph has the
-        query's own fact, else 0.
+        The number of nodes that were reached, the head included; the number of hidden edges of the tail; and
+        1 if the graph has the query's own fact, else 0.
     """
     head = hidden[0]
     size = queue.shape[0]
@@ -63,7 +64,7 @@ def push(
     degree_tail = _degree(offsets, neighbour, kind, hidden[1], hidden) if hidden[1] >= 0 else 0
     rest[head] = 1.0
     touched[0] = head
-    score[head] = 1e-300  # marks what was touched
+    score[head] = 1e-300  # a positive score marks nodes that were reached
     count = 1
     queue[0] = head
     waiting[head] = True
@@ -119,7 +120,7 @@ def push(
 
 @jit
 def undo(score: Any, rest: Any, touched: Any, count: int) -> None:
-    """Empty the scratch of `push`."""
+    """Reset the scratch arrays of `push`."""
     for i in range(count):
         score[touched[i]] = 0.0
         rest[touched[i]] = 0.0
@@ -127,9 +128,9 @@ def undo(score: Any, rest: Any, touched: Any, count: int) -> None:
 
 @jit
 def best_first(nodes: Any, score: Any, count: int) -> None:
-    """Bring the `count` nodes of highest score to the front, of equal ones those of lowest number; in place.
+    """Move the `count` nodes of highest score to the front, in place; of equal scores the lowest numbers.
 
-    Hoare's selection. `np.partition` does the same, and takes longer to compile than all of `choose`.
+    This is Hoare's selection. `np.partition` does the same, but takes longer to compile than all of `choose`.
     """
     low, high = 0, nodes.shape[0]
     while low < count < high:
@@ -154,7 +155,7 @@ def best_first(nodes: Any, score: Any, count: int) -> None:
 
 @helper
 def _nearest(nodes: Any, score: Any, count: int, inside: Any, chosen: Any, filled: int) -> Any:
-    """Add the `count` nodes of highest score, or all that there are; see `choose`."""
+    """Choose the `count` nodes of highest score, or all if there are fewer; returns how many are chosen."""
     count = min(count, nodes.shape[0])
     best_first(nodes, score, count)
     for i in range(count):
@@ -165,7 +166,7 @@ def _nearest(nodes: Any, score: Any, count: int, inside: Any, chosen: Any, fille
 
 @helper
 def _answers(members: Any, counts: Any, begin: int, end: int, v: int) -> Any:
-    """How often `v` answers the relation whose answers are `members[begin:end]`, ascending."""
+    """Number of facts in which `v` answers the relation with the ascending answers `members[begin:end]`."""
     stop = end
     while begin < stop:
         middle = (begin + stop) // 2
@@ -181,10 +182,10 @@ def _fill(
     entities: Any, counts: Any, begin: int, end: int, own: int, less: int, inside: Any, chosen: Any,
     filled: int, wanted: int, least: int,
 ) -> Any:  # fmt: skip
-    """Add entities by falling count until `wanted` are chosen; see `choose`.
+    """Choose entities by descending count until `wanted` are chosen; returns how many are chosen.
 
-    Those of equal count come by number. `own` comes where it would with `less` taken off its count, and not
-    at all with a count below `least`: 1 in a list of answers, 0 in one of all entities.
+    Entities of equal count are taken in ascending order of their numbers. The count of `own` is reduced by
+    `less`, and `own` is left out if the result is below `least`: 1 for answers, 0 for all entities.
     """
     late = np.int64(-1)
     for i in range(begin, end):
@@ -217,24 +218,24 @@ def choose(
     hidden: Any, own: int, hidden_edges: int, own_facts: int, relation: int, answers: Any, popular: Any,
     num_nodes: int, share: float, score: Any, touched: Any, num_touched: int, inside: Any,
 ) -> Any:  # fmt: skip
-    """The entities of a query: head, answers of the relation, the nearest, the most frequent to fill up.
+    """Choose the entities of a query: its head, answers of its relation, the nearest, then the most frequent.
 
     Given:
-        hidden: As for `push`; only its head is looked at.
-        own: The query's own answer, which its fact must not recommend; -1 for none.
-        hidden_edges: Edges of `own` that are hidden.
-        own_facts: 1 if its fact is one of the graph's, and counted among the answers; 0 if it was dropped.
-        relation: Of the query, 0..2R-1.
-        answers: Of every relation: where its answers begin, they by number with their counts, and they by
-            falling count with their counts.
-        popular: Entities by falling degree, and their degrees, [N] each.
+        hidden: As for `push`; only the head is used.
+        own: The query's own answer, whose count must not include the query's own fact; -1 for none.
+        hidden_edges: Number of edges of `own` that are hidden.
+        own_facts: 1 if the graph has the query's own fact, so that it is counted among the answers; else 0.
+        relation: Relation of the query, in 0..2R-1.
+        answers: For all relations: position of the first answer of each; answers in ascending order, and
+            their counts; answers by descending count, and their counts.
+        popular: Entities by descending degree, and their degrees, [N] each.
         num_nodes: K.
-        share: Part of K that is taken from the relation's answers.
-        score, touched, num_touched: From `push`.
-        inside: Scratch [N], -1.
+        share: Share of K for answers of the relation.
+        score, touched, num_touched: Results of `push`.
+        inside: Scratch [N], -1; it is -1 again on return.
 
     Returns:
-        K distinct entities; `inside` is -1 again.
+        K distinct entities.
     """
     starts, members, member_counts, frequent, frequent_counts = answers
     begin, end = starts[relation], starts[relation + 1]
@@ -276,27 +277,28 @@ def induce(
     offsets: Any, neighbour: Any, kind: Any, edge: Any, nodes: Any, hidden: Any, num_kinds: int, shift: int,
     inside: Any,
 ) -> Any:  # fmt: skip
-    """The edges among some nodes, in the order of their targets.
+    """The edges between some nodes, sorted by target.
 
-    Each fact is found from its end of lower degree: neighbours are sorted by falling degree, so a hub
-    looks at the few nodes that have more edges than itself.
+    Each fact is found from the end of lower degree. Neighbours are sorted by descending degree, so a node of
+    high degree reads only its few neighbours of higher degree.
 
     Given:
-        offsets, neighbour, kind: Edges by their source; neighbours by falling (degree, number).
-        edge: Number of each edge in the user's order, by its source.
+        offsets, neighbour, kind: Edges sorted by source, then by descending (degree, number) of the target.
+        edge: Number of each of these edges in the user's order.
         nodes: K nodes, ascending.
         hidden: As for `push`.
         num_kinds: 2R.
-        shift: What makes a type that of its inverse, modulo 2R: R, or 0 where edges have no direction.
-        inside: Scratch [N], -1.
+        shift: The inverse of type r is (r + shift) % 2R: R, or 0 if edges have no direction.
+        inside: Scratch [N], -1; it is -1 again on return.
 
     Returns:
-        Where each target's edges begin [K + 1], and of each edge its source and type, int32, and number.
+        Position of the first edge of each target [K + 1]; and for each edge its source and type, int32, and
+        its number in the user's order.
     """
     size = nodes.shape[0]
     for k in range(size):
         inside[nodes[k]] = k
-    met = np.empty(48 * size, np.int64)  # place of one end, of the other, edge; and so on
+    found = np.empty(48 * size, np.int64)  # for each fact: position of both ends in `nodes`, edge
     used = 0
     starts = np.zeros(size + 1, np.int64)
     for k in range(size):
@@ -310,12 +312,12 @@ def induce(
             place = inside[w]
             if place < 0 or _is_hidden(v, kind[e], w, hidden):
                 continue
-            if used == met.shape[0]:
+            if used == found.shape[0]:
                 grown = np.empty(2 * used, np.int64)
                 for i in range(used):
-                    grown[i] = met[i]
-                met = grown
-            met[used], met[used + 1], met[used + 2] = k, place, e
+                    grown[i] = found[i]
+                found = grown
+            found[used], found[used + 1], found[used + 2] = k, place, e
             used += 3
             starts[place + 1] += 1  # v -kind-> w
             if place != k:
@@ -331,7 +333,7 @@ def induce(
     number = np.empty(total, np.int64)
     facts = edge.shape[0] // 2
     for i in range(0, used, 3):
-        low, high, e = met[i], met[i + 1], met[i + 2]
+        low, high, e = found[i], found[i + 1], found[i + 2]
         at = free[high]
         free[high] = at + 1
         source[at], second[at], number[at] = low, kind[e], edge[e]
@@ -349,16 +351,17 @@ def assemble(
     offsets: Any, sources: Any, kinds: Any, mirrored: Any, targets: Any,
     by_kind: Any, kind_sources: Any, kind_targets: Any,
 ) -> None:  # fmt: skip
-    """Copy the edges of one query into the arrays of a batch, grouped by target and by (query, type).
+    """Copy the edges of one query into the arrays of a batch, sorted by target and by (query, type).
 
     Given:
-        starts, source, second: From `induce`.
-        query: b; node k becomes b K + k, type r becomes b 2R + r.
-        first_edge: Edges of the queries before.
+        starts, source, second: Results of `induce`.
+        query: Number b of the query; node k becomes b K + k, and type r becomes b 2R + r.
+        first_edge: Number of edges of the queries before.
         num_kinds, shift: As for `induce`.
-        offsets, sources, kinds, mirrored, targets: Of the batch, by target: begin of each target's edges, and
-            of each edge its source, its type, the type of its inverse, its target.
-        by_kind, kind_sources, kind_targets: Of the batch, by type.
+        offsets, sources, kinds, mirrored, targets: The batch's edges sorted by target: position of the first
+            edge of each target; and for each edge its source, its type, the type of its inverse, its target.
+        by_kind, kind_sources, kind_targets: The batch's edges sorted by type: position of the first edge of
+            each type; and for each edge its source and target.
     """
     size = starts.shape[0] - 1
     node, relation = query * size, query * num_kinds

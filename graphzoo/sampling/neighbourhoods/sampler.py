@@ -29,27 +29,33 @@ _indices: WeakKeyDictionary[RelationalGraph, _Index] = WeakKeyDictionary()
 
 
 class NeighbourhoodSampler:
-    """Chooses for every query (head, relation, ?) the entities worth a look, and the facts among them.
+    """Samples a neighbourhood for every query (head, relation, ?): K entities, and the facts among them.
 
-    A neighbourhood has exactly K entities: the head; up to `relation_share` of K that are known to answer the
-    relation, nearest first and then most frequent; the nearest of all; and, where the head reaches too few,
-    those with most facts. Near is what has a high personalised PageRank from the head, computed by local
-    pushes, so that the cost does not depend on the size of the graph. A training query's own fact is left out
-    of all of it, and only that: of the walk, of the answers and of the facts.
+    Entities are chosen in this order until there are K:
 
-    A neighbourhood is a function of graph and query alone: batches, threads and processes do not matter.
+    1. the head;
+    2. up to `relation_share` of K entities that answer the same relation in a known fact, the nearest to the
+       head first, then the most frequent;
+    3. the nearest of all entities;
+    4. those with most facts, if the head reaches too few.
+
+    The nearest entities are those of highest personalised PageRank from the head. It is estimated by local
+    pushes, whose cost does not depend on the size of the graph. The own fact of a training query is left out
+    of the walk, the answers and the facts.
+
+    A neighbourhood is a function of graph and query. It does not depend on batches, threads or processes.
 
     Args:
-        graph: Facts with inverses: edge i and edge i + E/2 are each other's inverse, type r and r + R; or
-            both of one type, where edges have no direction.
-        num_nodes: K, at least 2; N and above take the whole graph.
-        relation_share: Part of K for entities that are known to answer the relation, 0 to 1.
-        teleport: Probability of the walk to begin again at the head.
-        tolerance: Pushes stop below this probability per edge; at most 1 / (teleport x tolerance) edges are
-            looked at for a query. None: 0.005 / K.
+        graph: Facts with inverses: edge i + E/2 is the inverse of edge i, and has type r + R for type r. Or
+            edges without direction, where both have the same type.
+        num_nodes: K, at least 2; values of N and above take the whole graph.
+        relation_share: Share of K for entities that answer the same relation, 0 to 1.
+        teleport: Probability that the walk restarts at the head.
+        tolerance: Pushes stop below this probability for each edge. At most 1 / (teleport x tolerance) edges
+            are read for a query. None takes 0.005 / K.
 
     Raises:
-        UsageError: for a size below 2 or a graph whose edges do not come with their inverses.
+        UsageError: for a setting out of range, or a graph without inverses.
     """
 
     def __init__(
@@ -70,13 +76,13 @@ class NeighbourhoodSampler:
         self.tolerance = 0.005 / max(self.num_nodes, 1) if tolerance is None else tolerance
         self.num_entities, self.num_kinds = graph.num_nodes, graph.num_relations
         self.graph: RelationalGraph | None = graph
-        index = _indices.get(graph)  # samplers of several sizes share it
+        index = _indices.get(graph)  # several samplers of one graph share it
         if index is None:
             index = _indices[graph] = _index_of(graph)
         self._edges, self._answers, self._popular, self._popularity, self._shift, self._free = index
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_free": deque(), "graph": None}  # another process makes its own
+        return {**vars(self), "_free": deque(), "graph": None}  # another process makes its own scratch arrays
 
     def __call__(
         self,
@@ -89,26 +95,26 @@ class NeighbourhoodSampler:
         target: Tensor | None = None,
         with_edges: bool = False,
     ) -> tuple[QueryGraph, Tensor]:
-        """Neighbourhoods of B queries.
+        """Sample the neighbourhoods of B queries.
 
         Args:
-            head: [B], int64.
-            relation: In 0..2R-1, [B], int64.
-            own: Answer of each query's own fact, which is left out, [B], int64; -1 for none, unless `outside`
-                is about it; None: of none.
-            hides: "exact": the fact and its inverse; "one_hop": every edge between the two; "none": nothing.
-            outside: What becomes of a query whose own answer lies outside: "keep" it, "drop" it, or "bring"
-                the answer in for the farthest entity.
-            target: The answers that `outside` is about, where they are not the own ones, [B], int64.
-            with_edges: Note the numbers of the edges in the whole graph.
+            head: Head of each query, [B], int64.
+            relation: Relation of each query, in 0..2R-1, [B], int64.
+            own: Answer of each query's own fact, which is left out, [B], int64; -1 leaves out none, and is
+                allowed only if `outside` does not need an answer. None leaves out none for all queries.
+            hides: What is left out: "exact" the fact and its inverse, "one_hop" all edges between head and
+                answer, "none" nothing.
+            outside: What happens to a query whose answer is outside its neighbourhood: "keep" keeps the
+                query, "drop" leaves it out, "bring" replaces the farthest entity by the answer.
+            target: Answers for `outside`, [B], int64; None takes `own`.
+            with_edges: Whether to keep the number of each edge in the whole graph, as `QueryGraph.edge`.
 
         Returns:
-            The graphs of the queries that are kept, and their rows, ascending, [B'], int64.
+            The graphs of the queries that are kept, and the rows of these queries, ascending, [B'], int64.
 
         Raises:
-            UsageError: for another word of `hides` or `outside`.
-            ValueError: for numbers out of range, queries of different lengths, or where an answer outside
-                matters and none is given.
+            UsageError: for an unknown value of `hides` or `outside`, or too many edges for one batch.
+            ValueError: for tensors of different lengths, values out of range, or missing answers.
         """
         check_choice("hides", hides, ("exact", "one_hop", "none"))
         check_choice("outside", outside, ("keep", "drop", "bring"))
@@ -118,29 +124,33 @@ class NeighbourhoodSampler:
         return self._join([made[b] for b in rows], with_edges), torch.tensor(rows, dtype=torch.int64)
 
     def with_levels(self, head: Tensor, relation: Tensor) -> tuple[QueryGraph, Tensor]:
-        """Neighbourhoods of B queries, and how far behind them every other entity is.
+        """Sample the neighbourhoods of B queries, and order all other entities behind them.
 
-        Those reached from the head come first, by their PageRank, then the relation's known answers by their
-        frequency, then the rest by their number of facts; what nothing tells apart has one level.
+        The order begins with the entities that the walk from the head reached, by their PageRank. Then come
+        known answers of the relation by their frequency, then the others by their number of facts. Entities
+        that are equal in this order have the same level.
 
         Args:
-            head: [B], int64.
-            relation: [B], int64.
+            head: Head of each query, [B], int64.
+            relation: Relation of each query, in 0..2R-1, [B], int64.
 
         Returns:
-            The graphs, and levels [B, N], int32: 0 inside, 1 for the nearest outside.
+            The graphs, and levels [B, N], int32: 0 for entities inside, 1 for the nearest outside, and so on.
+
+        Raises:
+            ValueError: for tensors of different lengths, or values out of range.
         """
         count = head.numel()
         levels = np.empty((count, self.num_entities), np.int32)
-        nobody = np.full(count, -1, np.int64)
-        made = self._make(head, relation, nobody, "none", nobody, "keep", levels)
+        no_answers = np.full(count, -1, np.int64)
+        made = self._make(head, relation, no_answers, "none", no_answers, "keep", levels)
         return self._join(made, with_edges=False), torch.from_numpy(levels)
 
     def _make(
         self, head: Tensor, relation: Tensor, tails: _Array, hides: str, wanted: _Array, outside: str,
         levels: _Array | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Nodes and edges of every query's neighbourhood, None for one that is dropped; fills `levels`."""
+        """Nodes and edges of every query's neighbourhood, None for a dropped query; writes `levels`."""
         from graphzoo.sampling.neighbourhoods import kernels
 
         count = head.numel()
@@ -178,7 +188,11 @@ class NeighbourhoodSampler:
         return made
 
     def pagerank(self, head: int) -> Tensor:
-        """The estimate of personalised PageRank that entities are chosen by, [N], float64, for one head."""
+        """The estimate of personalised PageRank from one head, by which entities are chosen, [N], float64.
+
+        Raises:
+            UsageError: if `head` is outside 0..N-1.
+        """
         from graphzoo.sampling.neighbourhoods import kernels
 
         check_whole(at_least=0, below=self.num_entities, head=head)
@@ -194,16 +208,16 @@ class NeighbourhoodSampler:
         return scores
 
     def _check(self, head: Tensor, relation: Tensor) -> None:
-        """The compiled loops look at no bound."""
+        """Check heads and relations, since the compiled loops do not check bounds."""
         _check_range("head", head, 0, self.num_entities, head.numel())
         _check_range("relation", relation, 0, self.num_kinds, head.numel())
 
     def _answers_of(
         self, count: int, own: Tensor | None, target: Tensor | None, outside: str
     ) -> tuple[_Array, _Array]:
-        """The queries' own answers, -1 for none, and those that `outside` is about."""
+        """The queries' own answers, -1 for none, and the answers for `outside`."""
         if own is None and target is None and outside != "keep":
-            raise ValueError(f"outside={outside!r} is about the queries' own answers: give own")
+            raise ValueError(f"outside={outside!r} needs the queries' answers: give own or target")
         least = 0 if target is None and outside != "keep" else -1
         tails = np.full(count, -1, np.int64) if own is None else self._entities_of("own", own, least, count)
         return tails, tails if target is None else self._entities_of("target", target, 0, count)
@@ -226,7 +240,7 @@ class NeighbourhoodSampler:
         """Write the levels of `with_levels` for one query, [N]."""
         starts, _, _, frequent, counts = self._answers
         of_relation = slice(*starts[relation : relation + 2])
-        np.subtract(-1, self._popularity, out=level)  # negative for what has no level yet
+        np.subtract(-1, self._popularity, out=level)  # negative for entities without a level
         level[nodes] = 0
         reached = reached[np.argsort(-score[reached])]
         last = _rank(level, reached, score[reached], 0)
@@ -234,7 +248,7 @@ class NeighbourhoodSampler:
         np.subtract(last, level, out=level, where=level < 0)
 
     def _join(self, parts: list[Any], with_edges: bool) -> QueryGraph:
-        """The neighbourhoods of several queries as one batch."""
+        """Join the neighbourhoods of several queries to one batch."""
         from graphzoo.sampling.neighbourhoods import kernels
 
         count, size = len(parts), self.num_nodes
@@ -278,9 +292,9 @@ class NeighbourhoodSampler:
 
     @contextmanager
     def _scratch(self) -> Iterator[tuple[_Array, ...]]:
-        """(score, rest, waiting, touched, queue, inside) of the calling thread, empty.
+        """Scratch arrays (score, rest, waiting, touched, queue, inside) for the calling thread.
 
-        What an error leaves behind may be dirty and is not used again.
+        After an error they may not be reset, and are not used again.
         """
         try:
             scratch = self._free.pop()
@@ -312,22 +326,22 @@ def _holds(nodes: _Array, node: int) -> bool:
 
 
 def _rank(level: _Array, nodes: _Array, worth: _Array, last: int) -> int:
-    """Levels after `last` for those of the nodes, by falling worth, that have none; the last of these."""
-    left = level[nodes] < 0
-    place = last + np.cumsum(np.diff(worth[left], prepend=np.inf) != 0)
-    level[nodes[left]] = place
+    """Write levels after `last`, by descending worth, for nodes that have none; returns the last level."""
+    is_new = level[nodes] < 0
+    place = last + np.cumsum(np.diff(worth[is_new], prepend=np.inf) != 0)
+    level[nodes[is_new]] = place
     return int(place.max(initial=last))
 
 
 def _bring(nodes: _Array, head: int, node: int, score: _Array) -> None:
-    """Put a node in the place of the one of lowest score that is not the head, in place."""
+    """Replace the node of lowest score, except the head, by `node`, in place."""
     if not _holds(nodes, node):
         nodes[np.argmin(np.where(nodes == head, np.inf, score[nodes]))] = node
         nodes.sort()
 
 
 def _index_of(graph: RelationalGraph) -> _Index:
-    """Edges by source, answers by relation, entities by their number of facts, and free scratch memory."""
+    """Edges by source, answers by relation, entities by number of facts, and a list for scratch arrays."""
     source, target = (row.cpu().numpy() for row in graph.edge_index)
     kind = graph.edge_type.cpu().numpy()
     shift = _inverse_shift(source, target, kind, graph.num_relations)
@@ -342,7 +356,7 @@ def _index_of(graph: RelationalGraph) -> _Index:
 
 
 def _inverse_shift(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> int:
-    """What makes a type its inverse's: R more, or 0 where every edge is its own inverse turned round."""
+    """The shift from a type to that of its inverse: R, or 0 if edges have no direction."""
     half, facts = num_kinds // 2, kind.shape[0] // 2
     if (
         num_kinds % 2 == 0
@@ -354,13 +368,13 @@ def _inverse_shift(source: _Array, target: _Array, kind: _Array, num_kinds: int)
             if np.array_equal(kind[:facts] + shift, kind[facts:]):
                 return shift
     raise UsageError(
-        "neighbourhoods need a graph whose second half holds the inverses of its first: edge i and edge "
-        "i + E/2, of types r and r + R, or of one type where edges have no direction"
+        "neighbourhoods need a graph with inverses: edge i + E/2 must be the inverse of edge i, and have "
+        "type r + R for type r, or the same type if edges have no direction"
     )
 
 
 def _in_pieces(work: Callable[[int, int], None], count: int) -> None:
-    """Call `work(start, stop)` for ranges that make up 0..count-1, on all threads."""
+    """Divide 0..count-1 into ranges, and call `work(start, stop)` for each on all threads."""
     num_pieces = min(_MAX_PIECES, count)
     run_pieces(lambda piece: work(count * piece // num_pieces, count * (piece + 1) // num_pieces), num_pieces)
 
@@ -368,8 +382,8 @@ def _in_pieces(work: Callable[[int, int], None], count: int) -> None:
 def _by_source(
     source: _Array, target: _Array, kind: _Array, degree: _Array
 ) -> tuple[_Array, _Array, _Array, _Array]:
-    """Offsets, neighbour, type and number of edges by source, neighbours by falling (degree, number)."""
-    # (degree, number) of every node as one place; then edges by (source, place of the target, type)
+    """First positions, target, type and number of edges, sorted as `kernels.induce` needs them."""
+    # `place` is the position of a node in the order of (degree, number).
     place = np.empty(degree.shape[0], np.int64)
     place[np.lexsort((np.arange(degree.shape[0]), degree))] = np.arange(degree.shape[0])
     order = np.argsort(kind, kind="stable")
@@ -381,7 +395,7 @@ def _by_source(
 
 
 def _answers_by_relation(source: _Array, target: _Array, kind: _Array, num_kinds: int) -> tuple[_Array, ...]:
-    """Distinct answers of every relation: see `kernels.choose`. Facts that are repeated count once."""
+    """Distinct answers of every relation, see `answers` of `kernels.choose`; repeated facts count once."""
     order = np.lexsort((source, target, kind))
     source, target, kind = source[order], target[order], kind[order]
     is_new = np.ones(len(order), bool)

@@ -1,4 +1,4 @@
-"""Subgraphs around node pairs. Importing this compiles nothing and does not import numba."""
+"""Subgraphs around node pairs. Importing this does not import numba."""
 
 from graphzoo.sampling.pair_subgraphs.graph import PairGraph
 from graphzoo.sampling.pair_subgraphs.sampler import PairSubgraphSampler

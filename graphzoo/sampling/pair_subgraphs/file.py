@@ -1,6 +1,6 @@
-"""The file of a `PairGraph`: a page of JSON, then the arrays, each aligned to eight bytes.
+"""The file of a `PairGraph`: a header of JSON, then the arrays, each aligned to eight bytes.
 
-The page tells dtype and length of every array and a checksum of all their bytes.
+The header has the dtype and the length of every array, and a checksum of all their bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REMEDY = "write it again with PairSubgraphSampler.save"
 
 
 class MappedFile(NamedTuple):
-    """What is needed to map an array once more."""
+    """An array in a file, from which it can be mapped again in another process."""
 
     path: str
     dtype: str
@@ -37,7 +37,7 @@ class MappedFile(NamedTuple):
 
 
 def write_arrays(path: Path, arrays: list[Array]) -> None:
-    """Write the arrays, piece by piece, so that mapped ones are not read into memory as a whole."""
+    """Write the arrays in pieces, so that memory-mapped arrays are not read into memory as a whole."""
 
     def write(file: BinaryIO) -> None:
         file.write(bytes(_HEADER_BYTES))
@@ -60,10 +60,15 @@ def write_arrays(path: Path, arrays: list[Array]) -> None:
 
 
 def map_arrays(path: Path, *, check: bool) -> list[Array]:
-    """Map the arrays of a file, read only.
+    """Map the arrays of a file, read-only.
+
+    Args:
+        path: The file.
+        check: Whether to compare the checksum, which reads the whole file.
 
     Raises:
-        DataError: if it is no such file, too short or too long, or (`check`) its checksum is wrong.
+        DataError: if the file cannot be read, is of another kind or of a wrong size, or does not match its
+            checksum.
     """
     try:
         with path.open("rb") as file:
@@ -105,22 +110,22 @@ def _checksum(file: BinaryIO) -> int:
 
 def _map(place: MappedFile) -> Array:
     if not place.length:
-        # nothing cannot be mapped
+        # An empty array cannot be mapped.
         return np.empty(0, place.dtype)
     try:
         return np.memmap(place.path, place.dtype, "r", place.offset, (place.length,))
     except FileNotFoundError as error:
-        # Only where the map is made once more, for another process, can the file have gone meanwhile.
-        what = "removed while it was in use; start again, and leave it there until the end"
+        # Possible only if the file is mapped again in another process.
+        what = "removed while it was in use; start again, and keep the file until the end"
         raise DataError(f"{place.path}: {what}") from error
 
 
 def portable(array: Array) -> MappedFile | Tensor:
-    """The array as it is sent to another process: its place in a file, or a tensor."""
+    """The form in which an array is sent to another process: its position in a file, or a tensor."""
     whole: Any = array
     while isinstance(whole, np.ndarray):
         if isinstance(whole, np.memmap) and isinstance(whole.base, mmap.mmap) and whole.filename is not None:
-            # A part of a mapped array has the offset of the whole.
+            # For a slice of a mapped array, `whole.offset` is that of the whole array.
             offset = whole.offset + array.ctypes.data - whole.ctypes.data
             return MappedFile(str(Path(whole.filename).absolute()), array.dtype.name, offset, len(array))
         whole = whole.base

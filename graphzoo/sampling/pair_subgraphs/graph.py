@@ -1,4 +1,4 @@
-"""The graph that pairs are sampled from: ascending neighbours of every node, in memory or on disk."""
+"""The graph from which subgraphs around pairs are sampled, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from graphzoo.errors import UsageError
 from graphzoo.sampling.pair_subgraphs.file import Array, from_portable, map_arrays, portable, write_arrays
 
-# Places in a subgraph are int32, and neighbours are drawn with 32 random bits.
+# Positions in a subgraph are int32, and neighbours are drawn with 32 random bits.
 _MAX_NODES = 2**31 - 1
 
 _FAULTS = {
-    1: "rowptr[{0}] .. rowptr[{1}] is not a part of col; it starts with 0, ascends and ends with len(col)",
+    1: "rowptr[{0}] .. rowptr[{1}] is not a range of col; rowptr must ascend from 0 to len(col)",
     2: "row {0} has a neighbour that is not in 0..N-1",
     3: "the neighbours in row {0} are not ascending, or one is repeated; sort each row, drop repeats",
     4: "row {0} has a self-loop; drop it",
@@ -26,18 +26,19 @@ _FAULTS = {
 
 @dataclass(frozen=True, eq=False)
 class PairGraph:
-    """Neighbours in CSR form; the arrays may be memory-mapped files and are never copied.
+    """The neighbours of every node in CSR form.
 
-    Other processes are sent the name of a mapped file, and other arrays in shared memory, once for all.
+    The arrays may be memory-mapped, and are not copied. Another process gets the path of a mapped file; other
+    arrays are moved to shared memory, once for all processes.
 
-    Node i is joined to `col[rowptr[i]:rowptr[i + 1]]`, ascending, without repeats and self-loops, whatever
-    the direction of the edge: if j is among the neighbours of i, then i is among those of j.
+    The neighbours of node i are `col[rowptr[i]:rowptr[i + 1]]`. They are ascending, without repetitions and
+    self-loops. Edges count in both directions: if j is a neighbour of i, then i is one of j.
 
     Args:
-        rowptr: [N + 1], int64 or int32.
-        col: [E], int64 or int32.
-        forward: Of a directed graph: whether there is an edge i -> j, besides or instead of j -> i, [E],
-            uint8 or bool. Empty for an undirected graph.
+        rowptr: Position of each node's first neighbour, [N + 1], int64 or int32.
+        col: Neighbours of all nodes, [E], int64 or int32.
+        forward: For a directed graph, whether there is an edge from i to its neighbour j, [E], uint8 or bool;
+            there may also be one from j to i. Empty for an undirected graph.
     """
 
     rowptr: Array
@@ -59,9 +60,13 @@ class PairGraph:
         """The graph of an edge list; self-loops and repeated edges are dropped.
 
         Args:
-            edge_index: Edges, [2, E], int64 or int32. Of an undirected graph each in one or both directions.
+            edge_index: Edges, [2, E], int64 or int32; those of an undirected graph in one or both directions.
             num_nodes: N.
             directed: Whether edges keep their direction.
+
+        Raises:
+            ValueError: for edges of another shape or dtype, or nodes outside 0..N-1.
+            UsageError: for more than 2^31 - 1 nodes.
         """
         from scipy.sparse import coo_array
 
@@ -72,26 +77,26 @@ class PairGraph:
         is_kept = source != target
         ends = (source[is_kept], target[is_kept])
         pattern = coo_array((np.ones(ends[0].shape[0], np.uint8), ends), shape=(num_nodes, num_nodes)).tocsr()
-        # the sum of repeats may wrap around to 0
+        # Repeated edges are summed, and the sum may have overflowed to 0.
         pattern.data[:] = 1
         both = (pattern + 2 * pattern.T.tocsr()).tocsr()
         both.sort_indices()
         forward = (both.data & 1).astype(np.uint8) if directed else np.empty(0, np.uint8)
-        # the same types for every graph, since every other one is compiled anew; scipy's depend on the sizes
+        # Fixed dtypes, since kernels are compiled for each combination; those of scipy depend on the sizes.
         return cls(both.indptr.astype(np.int64), both.indices.astype(np.int32), forward)
 
     @classmethod
     def from_csr(cls, rowptr: Any, col: Any, forward: Any = None, *, check: bool = True) -> PairGraph:
-        """The graph of given arrays or tensors, which are used as they are.
+        """The graph of arrays or tensors in CSR form, which are not copied.
 
         Args:
             rowptr: See the class.
             col: See the class.
             forward: See the class; None for an undirected graph.
-            check: Whether all rows are looked at once, O(N + E); a fault that goes unnoticed can crash.
+            check: Whether to check all rows, in O(N + E); without, wrong arrays may crash the process later.
 
         Raises:
-            UsageError: if the arrays are not what the class says.
+            UsageError: if the arrays are not as the class requires.
         """
         given = [np.empty(0, np.uint8) if array is None else array for array in (rowptr, col, forward)]
         rowptr, col, forward = (x.numpy() if isinstance(x, Tensor) else np.asanyarray(x) for x in given)
@@ -108,11 +113,11 @@ class PairGraph:
         if not len(rowptr) or rowptr[0] != 0 or rowptr[-1] != len(col):
             ends = "nothing" if not len(rowptr) else f"{rowptr[0]} .. {rowptr[-1]}"
             raise UsageError(
-                f"rowptr has to go from 0 to the length of col, {len(col):,}; it has {ends}: "
-                "the arrays belong to different graphs, or one of them is cut off"
+                f"rowptr must ascend from 0 to the length of col, {len(col):,}; it has {ends}: "
+                "the arrays are from different graphs, or one of them is cut off"
             )
         if forward.shape[0] not in ((0, len(col)) if len(col) else (0,)):
-            raise UsageError(f"forward has {len(forward):,} entries, col {len(col):,}; they must be as many")
+            raise UsageError(f"forward has {len(forward):,} entries and col {len(col):,}; they must be equal")
         graph = cls(rowptr, col, forward.view(np.uint8))
         _check_size(graph.num_nodes)
         if check:
@@ -120,10 +125,10 @@ class PairGraph:
         return graph
 
     def check(self) -> None:
-        """Look at every row.
+        """Check every row.
 
         Raises:
-            UsageError: naming the first row that is not as the class says.
+            UsageError: if a row is not as the class requires; the message names the first one.
         """
         from graphzoo.sampling.pair_subgraphs.kernels import check_rows, check_symmetry
 
@@ -132,12 +137,12 @@ class PairGraph:
             raise UsageError(f"not a CSR graph to sample from: {_FAULTS[fault].format(row, row + 1)}")
         if (row := check_symmetry(self.rowptr, self.col)) >= 0:
             raise UsageError(
-                f"row {row} has a neighbour in whose row {row} is missing: list every edge in both rows, and "
-                "give a directed graph's directions as `forward`"
+                f"row {row} has a neighbour whose own row does not have {row}: list every edge in the rows "
+                "of both nodes, and give the directions of a directed graph as `forward`"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file that `open` maps; nobody ever sees half of it.
+        """Write a file for `open`, completely or not at all.
 
         Raises:
             OSError: if the file cannot be written.
@@ -146,20 +151,20 @@ class PairGraph:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, check: bool = True) -> PairGraph:
-        """Map a file of `save` without reading it into memory; processes that do so share its pages.
+        """Map a file of `save` into memory; several processes share its pages.
 
         Args:
             path: The file.
-            check: Whether its checksum is compared, which reads the file once.
+            check: Whether to compare its checksum, which reads the file once.
 
         Raises:
-            DataError: if it is no such file, too short, or damaged.
+            DataError: if the file cannot be read, is of another kind, cut off or damaged.
         """
         rowptr, col, forward = map_arrays(Path(path), check=check)
         return cls.from_csr(rowptr, col, forward, check=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Kept: what moves into shared memory for the first worker is there for the others.
+        # Kept, so that arrays are moved to shared memory only once for all workers.
         state: dict[str, Any] = self.__dict__.setdefault("_portable", {})
         if not state:
             state.update({column.name: portable(getattr(self, column.name)) for column in fields(self)})
@@ -172,4 +177,4 @@ class PairGraph:
 
 def _check_size(num_nodes: int) -> None:
     if num_nodes > _MAX_NODES:
-        raise UsageError(f"{num_nodes:,} nodes; pairs are sampled from {_MAX_NODES:,} at most")
+        raise UsageError(f"the graph has {num_nodes:,} nodes; at most {_MAX_NODES:,} are supported")

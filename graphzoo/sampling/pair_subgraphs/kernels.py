@@ -1,11 +1,11 @@
 """Compiled loops of the pair-subgraph sampler: node lists of pairs, and their induced adjacency matrices.
 
-A thread's scratch (see `scratch.py`) holds a table from node to its place in the subgraph at hand. The table
-is a plain array over all nodes or, when `keys` is not None, a hash table with linear probing; `slots`
-remembers what was written, so that emptying it costs as much as the subgraph has nodes.
+The scratch arrays of a thread (see `scratch.py`) have a table from a node to its position in the current
+subgraph. The table is an array over all nodes or, if `keys` is not None, a hash table with linear probing.
+`slots` has the entries that were written, so that the table is reset in time for the nodes of the subgraph.
 
-What is not there is None rather than an empty array: numba compiles a kernel of its own for it, without the
-branch. Indices are unsigned, or numba would ask of each whether it counts from the end.
+Missing arguments are None, not empty arrays: numba compiles a separate kernel for them, without the branch.
+Indices are unsigned, since numba would test each signed one for counting from the end.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def _hash(purpose: int, seed: int, u: int, v: int) -> Any:
 
 @jit
 def _below(stream: Any, bound: int) -> Any:
-    """The stream's next number, uniform in 0..bound-1 without any bias (Lemire, 2019); bound < 2^32."""
+    """The stream's next number, exactly uniform in 0..bound-1 (Lemire, 2019), for bound < 2^32."""
     limit = np.uint64(bound)
     while True:
         stream[0] += _GOLDEN
         product = (_mix(stream[0]) >> np.uint64(32)) * limit
         low = product & _LOW_HALF
-        # the division is rarely needed
+        # The second condition needs a division, and is rarely evaluated.
         if low >= limit or low >= ((_LOW_HALF - limit) + np.uint64(1)) % limit:
             return np.int64(product >> np.uint64(32))
 
 
 @jit
 def _slot(keys: Any, node: int) -> Any:
-    """Where `node` is in a hash table, or the free place where it belongs."""
+    """Slot of `node` in a hash table, or the free slot for it."""
     mask = keys.shape[0] - 1
     slot = np.int64((np.uint64(node) * _GOLDEN) >> np.uint64(33)) & mask
     while keys[slot] >= 0 and keys[slot] != node:
@@ -64,7 +64,7 @@ def _slot(keys: Any, node: int) -> Any:
 
 @jit
 def _find(keys: Any, places: Any, node: int) -> Any:
-    """Place of a node in the subgraph at hand, -1 if it is not part of it."""
+    """Position of a node in the current subgraph, -1 if it is not in it."""
     if keys is None:
         return np.int64(places[np.uint64(node)])
     slot = _slot(keys, node)
@@ -94,7 +94,7 @@ def _clear(keys: Any, places: Any, slots: Any, count: int) -> None:
 
 @jit
 def _entry(col: Any, begin: int, end: int, node: int) -> Any:
-    """Position of `node` in the ascending row `col[begin:end]`, -1 if it is not there."""
+    """Position of `node` in `col`, searched in the ascending row `col[begin:end]`; -1 if it is not there."""
     stop = end
     while begin < stop:
         middle = (begin + stop) // 2
@@ -107,7 +107,10 @@ def _entry(col: Any, begin: int, end: int, node: int) -> Any:
 
 @jit
 def _choose(stream: Any, degree: int, count: int, taken: Any, chosen: Any) -> None:
-    """`count` of 0..degree-1, every set equally likely (Floyd; Bentley, 1987); `taken` is left all False."""
+    """Choose `count` of 0..degree-1, every set with equal probability (Floyd; Bentley, 1987).
+
+    `taken` must be False, and is False again on return.
+    """
     for i in range(count):
         last = degree - count + i
         choice = _below(stream, last + 1)
@@ -121,7 +124,7 @@ def _choose(stream: Any, degree: int, count: int, taken: Any, chosen: Any) -> No
 
 @jit
 def _visit(scratch: Any, node: int, ego: int, count: int, tail: int) -> Any:
-    """Take a node into the subgraph and the frontier of an ego sample, once; the new (count, tail)."""
+    """Add a node to the subgraph and to the queue of an ego sample, once each; returns (count, tail)."""
     keys, places, slots, nodes, seen, queue = scratch[:6]
     place = _find(keys, places, node)
     if place < 0:
@@ -142,9 +145,9 @@ def _ego(
     rowptr: Any, col: Any, u: int, v: int, root: int, ego: int, depth: int, num_neighbors: int, stream: Any,
     scratch: Any, count: int,
 ) -> Any:  # fmt: skip
-    """Add the ego sample around `root`, `ego` its bit in `seen`; the new number of nodes.
+    """Add the ego sample around `root`, whose bit in `seen` is `ego`; returns the new number of nodes.
 
-    Rows of u and v are read as if the link between the two were not there.
+    The link between u and v is ignored.
     """
     nodes, queue, taken, chosen = scratch[3], scratch[5], scratch[6], scratch[7]
     count, tail = _visit(scratch, root, ego, count, 0)
@@ -177,7 +180,7 @@ def _ego(
 
 @jit
 def _shuffle_front(stream: Any, nodes: Any, begin: int, end: int, stop: int) -> None:
-    """Fill `nodes[begin:end]` with a uniformly random choice, in random order, of `nodes[begin:stop]`."""
+    """Put a uniformly random choice of `nodes[begin:stop]`, in random order, into `nodes[begin:end]`."""
     for i in range(begin, min(end, stop - 1)):
         j = i + _below(stream, stop - i)
         nodes[i], nodes[j] = nodes[j], nodes[i]
@@ -188,9 +191,9 @@ def sample_nodes(
     rowptr: Any, col: Any, pairs: Any, seeds: Any, order_seeds: Any, purposes: Any, depth: int,
     num_neighbors: int, max_nodes: int, scratch: Any, sizes: Any, first: int, last: int,
 ) -> Any:  # fmt: skip
-    """Node lists of pairs first..last-1, one after the other; writes their lengths to `sizes`.
+    """Node lists of the pairs first..last-1, concatenated; writes their lengths to `sizes`.
 
-    Everything but the order of the nodes is the same for (u, v) and (v, u) under the same seed.
+    With the same seed, (u, v) and (v, u) have the same nodes, but not in the same order.
     """
     keys, places, slots, nodes = scratch[:4]
     stream = np.empty(1, np.uint64)
@@ -226,16 +229,16 @@ def _induced_row(
     rowptr: Any, col: Any, forward: Any, flat: Any, base: int, count: int, i: int, keys: Any, places: Any,
     out: Any, line: Any,
 ) -> None:  # fmt: skip
-    """`out[line + j]` = 1 where there is an edge from the subgraph's node i to its node j; it was 0.
+    """Set `out[line + j]`, which is 0, to 1 if there is an edge from the subgraph's node i to its node j.
 
-    Neighbours outside the subgraph all write to the diagonal, which is 0 again at the end, for there are no
-    self-loops: no branch that cannot be predicted.
+    Neighbours outside the subgraph write to the diagonal instead, which is reset to 0 at the end since there
+    are no self-loops. This avoids a branch that the processor cannot predict.
     """
     node = np.uint64(flat[np.uint64(base + i)])
     begin, end = np.uint64(rowptr[node]), np.uint64(rowptr[node + np.uint64(1)])
     degree = np.int64(end - begin)
     own = np.uint64(i)
-    # a hub has far more neighbours than the subgraph has nodes: look these up in its row
+    # If a node has far more neighbours than the subgraph has nodes, the nodes are searched in its row.
     if degree > 16 * count and degree > 2 * _bits(degree) * count:
         for j in range(count):
             e = _entry(col, np.int64(begin), np.int64(end), flat[base + j])
@@ -250,7 +253,7 @@ def _induced_row(
 
 @jit
 def _bits(number: int) -> Any:
-    """Binary digits of a number above 0."""
+    """Number of binary digits of a number above 0."""
     bits = 1
     while number >> bits:
         bits += 1
@@ -269,9 +272,9 @@ def pad_subgraphs(
     rowptr: Any, col: Any, forward: Any, flat: Any, offsets: Any, rows: Any, scratch: Any, out_nodes: Any,
     out_adjacency: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write nodes and induced adjacency of the samples rows[first..last-1], every byte of them.
+    """Write nodes and induced adjacency, padding included, of the samples rows[first..last-1].
 
-    `out_adjacency` is flat: emptying a stretch of bytes is one instruction of the compiler's.
+    `out_adjacency` is flat, so that the compiler sets a range of bytes to 0 at once.
     """
     keys, places, slots = scratch[:3]
     width = out_nodes.shape[1]
@@ -298,7 +301,11 @@ def pad_subgraphs(
 
 @jit
 def check_rows(rowptr: Any, col: Any) -> Any:
-    """First (fault, row) of a CSR graph: 0 none, 1 pointers, 2 out of range, 3 not ascending, 4 a loop."""
+    """The first fault of a CSR graph, and its row.
+
+    Faults are 0 for none, 1 for pointers that do not ascend, 2 for a neighbour out of range, 3 for neighbours
+    that do not ascend, 4 for a self-loop.
+    """
     num_nodes = rowptr.shape[0] - 1
     for i in range(num_nodes):
         if rowptr[i] > rowptr[i + 1] or rowptr[i] < 0 or rowptr[i + 1] > col.shape[0]:
@@ -315,9 +322,10 @@ def check_rows(rowptr: Any, col: Any) -> Any:
 
 @jit
 def check_symmetry(rowptr: Any, col: Any) -> Any:
-    """First row with an edge that has no reverse, -1 if there is none; rows are ascending, O(N + E).
+    """The first row with an edge that has no reverse, -1 if there is none; takes O(N + E) time.
 
-    Going through the rows from the first to the last meets the entries of every column in ascending order.
+    The rows are read in order, and each is ascending. So the reverse edges of each node are needed in the
+    order of its row, and a cursor for each row finds them.
     """
     num_nodes = rowptr.shape[0] - 1
     cursor = rowptr[:-1].copy()

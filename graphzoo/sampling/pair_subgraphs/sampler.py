@@ -1,4 +1,4 @@
-"""Subgraphs around node pairs, as PENCIL reads them (Sec. 3.1; ShaDow sampling of Zeng et al., 2021)."""
+"""Sampling of subgraphs around node pairs for PENCIL (Sec. 3.1; ShaDow sampling of Zeng et al., 2021)."""
 
 from __future__ import annotations
 
@@ -17,35 +17,43 @@ from graphzoo.sampling.pair_subgraphs.samples import PairSamples, share_out
 from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
 from graphzoo.types import PairSubgraphs
 
-# what these draws are for, so that they share no random numbers with others of the same seed
-_PURPOSES = (0x7061697273, 0x6F72646572)  # of the nodes, of their order
+# Part of every hash, so that other draws with the same seed have other random numbers.
+_PURPOSES = (0x7061697273, 0x6F72646572)  # for the nodes and for their order
 
 
 class PairSubgraphSampler:
-    """Samples the subgraph around each of many node pairs (u, v), compiled, on all threads of torch.
+    """Samples a subgraph around each of many node pairs (u, v), in compiled code on all threads of torch.
 
-    From u and from v at most `num_neighbors` neighbours per node and hop are drawn without replacement,
-    `depth` hops far, each endpoint with draws of its own; the subgraph is what the union of both samples
-    induces in the whole graph. Node 0 is u, node 1 is v, the others are in uniformly random order. The link
-    between u and v is hidden in both directions, from the hops as well as from the result: whether it is in
-    the graph changes nothing.
+    A sample around each of u and v is drawn separately, with `depth` hops. In each hop, at most
+    `num_neighbors` neighbours of every node are drawn without replacement. The subgraph has the nodes of both
+    samples, and all edges of the whole graph between them. Node 0 is u, node 1 is v, and the others are in
+    uniformly random order. The link between u and v is left out in both directions, of the hops and of the
+    result.
 
-    A subgraph is a function of (seed, u, v) alone: batch size, order of the pairs, threads and workers do not
-    matter. The pairs (u, v) and (v, u) have the same nodes, in orders drawn separately.
+    A subgraph is a function of (seed, u, v). It does not depend on the batch, threads or workers. The pairs
+    (u, v) and (v, u) have the same nodes, in orders that are drawn separately.
 
-    In a directed graph hops go along edges in both directions, for the citing papers say as much about a
-    paper as the cited ones do; `adjacency[b, i, j]` is the edge i -> j.
+    In a directed graph the hops follow edges in both directions, since the papers that cite a paper are as
+    informative as those that it cites. `adjacency[b, i, j]` is the edge i -> j.
 
     Args:
-        edge_index: Edges, [2, E], int64 or int32; of an undirected graph each in one or both directions.
+        edge_index: Edges, [2, E], int64 or int32; those of an undirected graph in one or both directions.
             Self-loops and repeated edges are dropped.
         num_nodes: N.
-        depth: Hops, at least 0.
-        num_neighbors: Most neighbours drawn per node and hop.
-        max_nodes: Budget: of a larger subgraph that many nodes are kept, the endpoints and a uniformly random
-            choice of the others. None keeps all. The attribute of this name is the most that can occur,
-            `min(N, 2 (1 + n + ... + n^depth), max_nodes)` with n the most neighbours drawn of any node.
+        depth: Number of hops, at least 0.
+        num_neighbors: Largest number of neighbours drawn for a node in a hop.
+        max_nodes: Largest number of nodes in a subgraph; None for no limit. Of a larger subgraph, u, v and a
+            uniformly random choice of the other nodes are kept.
         directed: Whether edges have a direction.
+
+    Attributes:
+        max_nodes: Largest number of nodes that can occur in a subgraph. This is
+            `min(N, 2 (1 + n + ... + n^depth), max_nodes)`, where n is the largest number of neighbours that
+            are drawn for a node.
+
+    Raises:
+        ValueError: for edges that are not valid.
+        UsageError: for a setting out of range.
 
     >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     >>> sampler = PairSubgraphSampler(edge_index, 5, depth=1, num_neighbors=4)
@@ -55,7 +63,7 @@ class PairSubgraphSampler:
     >>> subgraphs.nodes[:, :2]
     tensor([[0, 1],
             [4, 2]])
-    >>> subgraphs.adjacency.sum((1, 2))  # of the ring's edges three, without the link (0, 1); and two
+    >>> subgraphs.adjacency.sum((1, 2))  # three edges of the ring, without the link (0, 1); two edges
     tensor([6, 4])
     """
 
@@ -84,20 +92,21 @@ class PairSubgraphSampler:
         max_nodes: int | None = None,
         check: bool = True,
     ) -> PairSubgraphSampler:
-        """A sampler of a graph that is in CSR form, for instance in `numpy.memmap` arrays; nothing is copied.
+        """A sampler of a graph in CSR form, such as `numpy.memmap` arrays; nothing is copied.
 
         Args:
-            rowptr: [N + 1], int64 or int32.
-            col: Neighbours in both directions, ascending in each row, without repeats and self-loops, [E],
-                int64 or int32.
-            forward: Of a directed graph: whether row -> column is an edge, [E], uint8 or bool.
+            rowptr: Position of each node's first neighbour, [N + 1], int64 or int32.
+            col: Neighbours of all nodes in both directions, [E], int64 or int32. Each row must be ascending,
+                without repetitions and self-loops.
+            forward: For a directed graph, whether there is an edge row -> column, [E], uint8 or bool; None
+                for an undirected one.
             depth: See the class.
             num_neighbors: See the class.
             max_nodes: See the class.
-            check: Whether all of the graph is looked at once; a fault that goes unnoticed can crash.
+            check: Whether to check all rows; without, wrong arrays may crash the process later.
 
         Raises:
-            UsageError: for arrays that do not fit, naming the first row that does not.
+            UsageError: for arrays that are not as described, or a setting out of range.
         """
         return cls._of(PairGraph.from_csr(rowptr, col, forward, check=check), depth, num_neighbors, max_nodes)
 
@@ -111,17 +120,18 @@ class PairSubgraphSampler:
         max_nodes: int | None = None,
         check: bool = True,
     ) -> PairSubgraphSampler:
-        """A sampler of the graph in a file of `save`, which stays on disk; processes share its pages.
+        """A sampler of the graph in a file of `save`; the file is memory-mapped, and processes share it.
 
         Args:
             path: The file.
             depth: See the class.
             num_neighbors: See the class.
             max_nodes: See the class.
-            check: Whether its checksum is compared, which reads the file once.
+            check: Whether to compare its checksum, which reads the file once.
 
         Raises:
-            DataError: if it is no such file, too short, or damaged.
+            DataError: if the file cannot be read, is of another kind, cut off or damaged.
+            UsageError: for a setting out of range.
         """
         return cls._of(PairGraph.open(path, check=check), depth, num_neighbors, max_nodes)
 
@@ -146,7 +156,7 @@ class PairSubgraphSampler:
         )
 
     def _most_nodes(self) -> int:
-        """Both ego samples together, N at most."""
+        """Largest number of nodes of both ego samples together, at most N."""
         total = layer = 1
         for _ in range(self.depth):
             layer *= min(self.num_neighbors, self.max_degree)
@@ -161,7 +171,7 @@ class PairSubgraphSampler:
         return self.graph.num_nodes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to one file for `from_file`, whole or not at all.
+        """Write the graph to one file for `from_file`, completely or not at all.
 
         Raises:
             OSError: if the file cannot be written.
@@ -169,31 +179,31 @@ class PairSubgraphSampler:
         self.graph.save(path)
 
     def __call__(self, pairs: Tensor, *, seed: int | Tensor) -> PairSubgraphs:
-        """Subgraphs of all pairs, padded to the largest.
+        """Sample the subgraphs of all pairs, padded to the largest.
 
         Args:
-            pairs: (u, v), [B, 2], int64; u and v differ.
-            seed: Names the draw; a training passes another one in every epoch. An int64 tensor [B] gives
-                every pair its own.
+            pairs: Pairs (u, v), [B, 2], int64, where u and v differ.
+            seed: Seed of the draws, another one in every epoch of a training; an int64 tensor [B] has a seed
+                for each pair.
 
         Raises:
-            UsageError: if a pair cannot be sampled around.
+            ValueError: for pairs or seeds of another shape or dtype, nodes outside 0..N-1, or u = v.
         """
         return self.sample(pairs, seed=seed).pad()
 
     def sample(
         self, pairs: Tensor, *, seed: int | Tensor, order_seed: int | Tensor | None = None
     ) -> PairSamples:
-        """Node lists only, without padding.
+        """Sample only the nodes of the subgraphs.
 
         Args:
-            pairs: (u, v), [B, 2], int64; u and v differ.
-            seed: Names the draw; an int64 tensor [B] gives every pair its own.
-            order_seed: Names the order of the nodes: another one gives the same nodes in another order. By
-                default the seed.
+            pairs: Pairs (u, v), [B, 2], int64, where u and v differ.
+            seed: Seed of the draws; an int64 tensor [B] has a seed for each pair.
+            order_seed: Seed of the order of the nodes, likewise: another one gives the same nodes in another
+                order. None takes `seed`.
 
         Raises:
-            UsageError: if a pair cannot be sampled around.
+            ValueError: for pairs or seeds of another shape or dtype, nodes outside 0..N-1, or u = v.
         """
         pairs = self._checked(pairs)
         sizes = np.empty(len(pairs), np.int64)
@@ -249,6 +259,6 @@ def _one_each(seed: int | Tensor, num_pairs: int) -> Array:
         raise ValueError(f"seeds must be int64, got {seed.dtype}; convert with .long()")
     if seed.shape not in ((), (num_pairs,)):
         raise UsageError(
-            f"a tensor of seeds must have shape [{num_pairs}], one for every pair; got {list(seed.shape)}"
+            f"a tensor of seeds must have shape [{num_pairs}], one for each pair; got {list(seed.shape)}"
         )
     return np.ascontiguousarray(seed.cpu().expand(num_pairs).numpy())

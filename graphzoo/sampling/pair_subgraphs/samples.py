@@ -1,4 +1,4 @@
-"""Node lists of subgraphs, and their padded tensors."""
+"""Nodes of sampled subgraphs, and their padded tensors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from graphzoo.sampling.pair_subgraphs.graph import PairGraph
 from graphzoo.sampling.pair_subgraphs.scratch import ScratchPool
 from graphzoo.types import PairSubgraphs
 
-# Pairs below which a piece of work costs less than handing it over; and pieces per thread, so that one that
-# is held up leaves some to others.
+# A piece of fewer pairs would take less time than passing it to another thread. There are several pieces for
+# each thread, so that a delayed thread does fewer of them.
 _MIN_PAIRS_PER_PIECE = 8
 _PIECES_PER_THREAD = 4
 
 
 class PairSamples:
-    """Nodes of the subgraphs of B pairs, one list after the other.
+    """The nodes of the subgraphs of B pairs, as `PairSubgraphSampler.sample` returns them.
 
     Attributes:
-        num_nodes: Nodes of each subgraph, at least 2, [B], int64.
+        num_nodes: Number of nodes of each subgraph, at least 2, [B], int64.
     """
 
     def __init__(self, graph: PairGraph, scratch: ScratchPool, nodes: Array, offsets: Array) -> None:
@@ -37,15 +37,19 @@ class PairSamples:
         return int(self.num_nodes.numel())
 
     def nodes(self, row: int) -> Tensor:
-        """Nodes of one subgraph, the pair first, int64."""
+        """Nodes of one subgraph, u and v first, [S], int64."""
         row = range(len(self))[row]
         return torch.from_numpy(self._nodes[self._offsets[row] : self._offsets[row + 1]].astype(np.int64))
 
     def pad(self, rows: Tensor | None = None) -> PairSubgraphs:
-        """Some of the subgraphs with their adjacency, padded to the largest of them.
+        """Make the adjacency of some subgraphs, padded to the largest of them.
 
         Args:
-            rows: Which ones and in which order, [b], int64; None is all.
+            rows: Numbers of the subgraphs, in any order, [b], int64; None for all.
+
+        Raises:
+            UsageError: if `rows` has another shape or dtype.
+            IndexError: for a number outside 0..B-1.
         """
         rows = torch.arange(len(self)) if rows is None else rows.cpu().contiguous()
         if rows.dtype != torch.int64 or rows.dim() != 1:
@@ -78,7 +82,7 @@ class PairSamples:
 
 
 def share_out(work: Callable[[int, int], Any], num_pairs: int) -> list[Any]:
-    """`work(first, last)` for pieces of the pairs on the threads of torch; the results in order."""
+    """Call `work(first, last)` for pieces of the pairs on all threads; returns the results in order."""
     from graphzoo.ops.threads import run_pieces
 
     num_threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Working memory of the threads that sample: taken for a piece of work, given back empty."""
+"""Scratch arrays of the sampling threads, which are reused."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-# Above this many nodes a table over all of them would leave the caches, and a hash table is as fast.
+# For more nodes, a table over all of them would exceed the caches, and a hash table is as fast.
 _MAX_TABLE = 1 << 21
 
 
 class ScratchPool:
-    """Hands out tuples of arrays for `kernels`; there are as many as were ever in use at one time.
+    """A pool of scratch arrays for `kernels`, which makes new ones only if all are in use.
 
     Args:
         num_nodes: N.
-        capacity: Most nodes of one subgraph before it is cut.
-        max_degree: Most neighbours of a node.
-        num_chosen: Most neighbours that are drawn of a node.
-        dtype: Of node numbers.
+        capacity: Largest number of nodes in a subgraph, before it is cut to `max_nodes`.
+        max_degree: Largest number of neighbours of a node.
+        num_chosen: Largest number of neighbours that are drawn for a node.
+        dtype: Dtype of node numbers.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class ScratchPool:
     ) -> None:
         self.num_nodes, self.capacity, self.dtype = num_nodes, capacity, dtype
         self.max_degree, self.num_chosen = max_degree, min(num_chosen, max_degree)
-        # a quarter full at most, so that a look-up rarely takes a second step
+        # The table is at most a quarter full, so that a lookup rarely needs a second step.
         self.hash_size = 1 << (4 * capacity - 1).bit_length()
         self.is_hashed = num_nodes > _MAX_TABLE and self.hash_size * 4 < num_nodes
         self._free: deque[tuple[Any, ...]] = deque()
 
     @contextmanager
     def borrow(self) -> Iterator[tuple[Any, ...]]:
-        """(keys, places, slots, nodes, seen, queue, taken, chosen) for the calling thread.
+        """Lend arrays (keys, places, slots, nodes, seen, queue, taken, chosen) to the calling thread.
 
-        One that an error leaves behind may be dirty and is not used again.
+        After an error they may not be reset, and are not used again.
         """
         try:
             scratch = self._free.pop()
@@ -48,7 +48,7 @@ class ScratchPool:
         self._free.append(scratch)
 
     def __getstate__(self) -> dict[str, Any]:
-        # another process makes its own
+        # Another process makes its own arrays.
         return {**vars(self), "_free": deque()}
 
     def _make(self) -> tuple[Any, ...]:
