@@ -108,7 +108,6 @@ MAY = {
         training/fit.py::_fit_given remove
         datasets/in_memory.py::_links.write write
         inference/plain_names.py::write_names write
-        training/launch.py::_keep_plain_settings write
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write
         runs/lock.py::RunLock._write_record remove

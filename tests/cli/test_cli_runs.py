@@ -613,7 +613,7 @@ def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results,
     named = cli(*asked, "--data=umls", "--data.path=null", "--data.split_index=0", "--run_dir=umls")
     assert named.status == 2 and "other relations than those of umls" in named.err, named.err
     other = cli("test", "--model=knowformer", "--data=umls", "--ckpt_path=knowformer-any", "--run_dir=umls")
-    assert other.status == 2 and "holds the weights of a KnowFormerAny, and the model is a KnowF" in other.err
+    assert other.status == 2 and "holds the weights of a KnowFormerAny, but the model is a KnowF" in other.err
     given = cli(*words, f"--data.path={tiny_kg}")
     assert given.status == 2 and "kg has one split, 0" in given.err, given.err
 

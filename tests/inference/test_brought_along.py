@@ -245,16 +245,16 @@ def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family
             )
     caplog.clear()
     trainer(tmp_path, max_epochs=1).fit(knowformer(start_from=str(tmp_path / "shared")), data)
-    assert "other data than the model was trained on" not in caplog.text
+    assert "these are not the data that the model was trained on" not in caplog.text
     with (family / "train.tsv").open("a") as file:  # one fact more: another draw
         file.write("ann1\tmother_of\tbob2\n")
     again = knowformer(start_from=str(tmp_path / "shared"))
     trainer(tmp_path, max_epochs=1).test(again, KGDataModule(path=str(family)), verbose=False)
-    assert caplog.text.count("other data than the model was trained on") == 1
+    assert caplog.text.count("these are not the data that the model was trained on") == 1
     Trainer(logger=False, enable_progress_bar=False).test(
         graphzoo.load(NAME, data=str(family)).task, KGDataModule(path=str(family)), verbose=False
     )
-    assert caplog.text.count("other data than the model was trained on") == 1  # seen by no weights of ours
+    assert caplog.text.count("these are not the data that the model was trained on") == 1  # seen by no weights of ours
 
 
 def test_exported_weights_are_trained_with_other_settings_of_their_encoder(family, tmp_path):

@@ -189,11 +189,11 @@ def test_another_split_of_the_same_own_links_is_refused(tmp_path, caplog):
         Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=second, **arguments)
     caplog.clear()
     Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=first, **arguments)
-    assert "other data than the model was trained on" not in caplog.text
+    assert "these are not the data that the model was trained on" not in caplog.text
     (tmp_path / "more.csv").write_text(path.read_text() + "0,new\n")  # one link more: another draw
     more = LinkDataModule(path=str(tmp_path / "more.csv"), batch_size=64)
     Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=more, **arguments)
-    assert caplog.text.count("other data than the model was trained on") == 1
+    assert caplog.text.count("these are not the data that the model was trained on") == 1
     # no split_index gives what files of another split hold, or the same with other features
     for part, pairs in zip(("train", "valid", "test"), links.split([len(links) - 40, 20, 20]), strict=True):
         (tmp_path / f"{part}.csv").write_text("".join(f"{u},{v}\n" for u, v in pairs.tolist()))

@@ -152,7 +152,7 @@ def test_own_nodes_in_another_order_are_split_anew_and_that_is_told(caplog):
     for module, told in zip([*modules[1:], modules[-1]], (0, 1, 1), strict=True):
         task._trainer = SimpleNamespace(datamodule=module, state=SimpleNamespace(fn="test"))
         task.on_test_start()
-        assert caplog.text.count("other data than the model was trained on") == told
+        assert caplog.text.count("these are not the data that the model was trained on") == told
 
 
 def test_yes_no_loss_looks_at_known_labels_only(small):
