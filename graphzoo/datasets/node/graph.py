@@ -142,7 +142,7 @@ class NodeGraph(StoredGraph):
             return drawn
         redrawn = [f"{name}{REDRAWN}" for name, fixed in self.splits.items() if len(fixed) == 1]
         known = [*self.splits, *redrawn, _DRAWN, "random-20-per-class"]
-        hint = suggestion(name, known) or f"Choose from {', '.join(known)} (with any shares or number)."
+        hint = suggestion(name, known) or f"There are: {', '.join(known)} (with any shares or number)."
         raise UsageError(f"{self.name}: unknown split {name!r}. {hint}")
 
     def num_splits(self, name: str | None = None) -> int | None:
