@@ -1,4 +1,4 @@
-"""What an evaluation shows beside its figures: tables for pictures, reports and loggers, in a run directory.
+"""Evaluations: the metrics of a test, and tables for pictures, reports and loggers.
 
 Names load on first use.
 """

@@ -1,12 +1,12 @@
-"""Edges of histograms and places on curves."""
+"""Edges of the bins of histograms, and points of curves."""
 
 from __future__ import annotations
 
 
 def steps_up_to(most: int) -> list[int]:
-    """1, 2, 3, 5, 10, 20, 30, 50, ... up to the first that is at least `most`.
+    """The numbers 1, 2, 3, 5, 10, 20, 30, 50, ... up to the first that is at least `most`.
 
-    Hits@1, 3, 10 and 50 are among them, so bins between them show what those count.
+    1, 3, 10 and 50 are among them, so that bins with these edges show Hits@1, 3, 10 and 50.
 
     >>> steps_up_to(40)
     [1, 2, 3, 5, 10, 20, 30, 50]

@@ -1,4 +1,4 @@
-"""Figures and tables of a split, and the folder of a run directory they live in."""
+"""Metrics and tables of an evaluated split, and their folder in a run directory."""
 
 from __future__ import annotations
 
@@ -44,22 +44,23 @@ _ANEW = "Write it again: graphzoo test --ckpt_path RUN --run_dir NEW"
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, and which of their columns a picture is drawn of.
+    """Rows of data, and the columns that a picture of them shows.
 
-    Kinds and what they mean by their columns:
+    The kind of a table says what its columns mean:
 
-    - "table": rows to read.
-    - "bars": a bar per row; `x` names it, `y` are its heights, `label` is the group it belongs to.
-    - "histogram": a bin per row, from the column `x[0]` "from" to "to"; `y` are counts.
-    - "curve": a line per column of `y` over `x`.
-    - "matrix": a cell per row, at row `x` and column `y[0]`; `label` is its value.
-    - "scatter": a point per row at (`x`, `y[0]`), coloured by `label`.
+    - "table": rows to read, without a picture
+    - "bars": a row is a group of bars; `x` is its name, each column of `y` a height, `label` its series
+    - "histogram": a row is a bin from the column "from" to the column "to"; columns of `y` are counts
+    - "curve": each column of `y` is a line over `x`
+    - "matrix": a row is a cell in row `x` and column `y[0]` of the matrix; `label` is its value
+    - "scatter": a row is a point (`x`, `y[0]`); `label` is its colour
 
-    A bad name or kind, or a column that the rows have not, is a `ValueError`.
+    Raises:
+        ValueError: if the name or kind is not allowed, or the data do not have one of the columns.
     """
 
-    name: str  # what the file is called; small letters, digits, "-" and "_"
-    title: str  # a line for people
+    name: str  # name of the file: a-z, 0-9, "-" and "_", a letter first
+    title: str  # heading of the table
     kind: Kind
     data: DataFrame = field(repr=False)
     x: str = ""
@@ -77,15 +78,15 @@ class Table:
 
     @classmethod
     def of(cls, name: str, title: str, kind: Kind, data: Any, **columns: Any) -> Table:
-        """A table of what `pandas.DataFrame` makes of `data`; `x`, `y` and `label` by name."""
+        """A table from `pandas.DataFrame(data)`; `columns` may be `x`, `y` and `label`."""
         import pandas
 
         return cls(name, title, kind, pandas.DataFrame(data), **columns)
 
     def shown(self) -> DataFrame:
-        """The rows for people: the texts of a column `<name>_label` in the column `<name>`.
+        """The rows for reading: texts of a column `<name>_label` replace the names in the column `<name>`.
 
-        A text that stands for several names has the name behind it.
+        If several names have the same text, the name is added in parentheses.
         """
         data = self.data.copy()
         for name in [name for name in data.columns if f"{name}_label" in data.columns]:
@@ -98,21 +99,26 @@ class Table:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the test of a model showed."""
+    """The result of evaluating a model on a split."""
 
     split: str  # "test", or another split
-    figures: Mapping[str, float]  # as they were logged, `test/mrr` and the like
-    tables: tuple[Table, ...] = ()  # see the functions `triple_tables`, `node_tables` and `link_tables`
+    figures: Mapping[str, float]  # metrics by their logged names, such as `test/mrr`
+    tables: tuple[Table, ...] = ()  # see `triple_tables`, `node_tables` and `link_tables`
 
     def table(self, name: str) -> Table | None:
-        """The table of that name, or None."""
+        """The table of this name, or None if there is none."""
         return next((table for table in self.tables if table.name == name), None)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write index.json and a CSV file per table into a folder; an earlier evaluation there is replaced.
+        """Write index.json and a CSV file per table to a folder; an earlier evaluation there is replaced.
 
-        The folder, RUN/evaluation/<split>, is written beside its place and moved there whole. One that holds
-        something else is refused (`UsageError`).
+        The new folder is written beside the old one and then renamed, so that it is never incomplete.
+
+        Args:
+            directory: The folder, usually RUN/evaluation/<split>.
+
+        Raises:
+            UsageError: if the folder exists and is not an evaluation.
         """
         directory = Path(directory).absolute()
         if directory.exists() and not (directory / INDEX).is_file():
@@ -142,7 +148,7 @@ class Evaluation:
     def _write(self, directory: Path) -> None:
         described = []
         for table in self.tables:
-            # All texts in quotes: a line may break inside a name.
+            # Quotes around all texts: a name may contain a line break.
             written = table.data.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
             text = written.encode("utf-8")
             (directory / f"{table.name}.csv").write_bytes(text)
@@ -150,7 +156,7 @@ class Evaluation:
                 {
                     **{name: getattr(table, name) for name in _TEXTS},
                     "y": list(table.y),
-                    # what each column is read back as
+                    # dtype of each column for reading
                     "columns": {
                         str(name): _TYPES.get(column.dtype.kind, "str") for name, column in table.data.items()
                     },
@@ -169,20 +175,25 @@ class Evaluation:
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str], *, damaged: list[str] | None = None) -> Evaluation:
-        """Read what `save` wrote; a `UsageError` names a file that is missing or damaged.
+        """Read an evaluation that `save` wrote.
 
-        `damaged` gets a message for each damaged table, which is left out then.
+        Args:
+            directory: Its folder.
+            damaged: If given, damaged tables are left out, and a message about each is added to this list.
+
+        Raises:
+            UsageError: if a file is missing or damaged; the message names it.
         """
         directory = Path(directory)
         path = directory / INDEX
         if not path.is_file():
-            raise UsageError(f"{directory} holds no evaluation: {INDEX} is missing\n{_ANEW}")
+            raise UsageError(f"{directory} is not an evaluation: {INDEX} is missing\n{_ANEW}")
         try:
             content = read_json(path)
             if content["format"] > FORMAT:
                 raise UsageError(
-                    f"{path} has format {content['format']}, this graphzoo reads up to {FORMAT}: "
-                    "install a newer graphzoo"
+                    f"{path} has format {content['format']}, but this version of graphzoo reads formats up "
+                    f"to {FORMAT}: install a newer graphzoo"
                 )
             figures = {
                 str(name): math.nan if value is None else float(value)
@@ -205,7 +216,7 @@ class Evaluation:
 
 
 def _read_table(directory: Path, described: dict[str, Any]) -> Table:
-    # Not pandas' reader: entities may be called "NA", and numbers have to come back with all their bits.
+    # Not read by pandas: entities may be called "NA", and floats must be exactly those that were written.
     import pandas
 
     name = described["name"]
@@ -215,11 +226,11 @@ def _read_table(directory: Path, described: dict[str, Any]) -> Table:
     try:
         data_bytes = read_regular(path)
         if hashlib.sha256(data_bytes).hexdigest() != described["sha256"]:
-            raise ValueError("its sha256 is not the one that the index names")
+            raise ValueError(f"its sha256 differs from that in {INDEX}")
         types: dict[str, str] = described["columns"]
         header, *rows = csv.reader(io.StringIO(data_bytes.decode("utf-8"), newline=""))
         if header != list(types) or len(rows) != described["rows"]:
-            raise ValueError("its rows and columns are not those that the index names")
+            raise ValueError(f"its rows and columns differ from those in {INDEX}")
         columns = zip(*rows, strict=True) if rows else [()] * len(header)
         data = pandas.DataFrame(
             {

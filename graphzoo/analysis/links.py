@@ -1,4 +1,4 @@
-"""Tables of a link prediction's test: a histogram of scores, Hits@K over K, links ranked last and first."""
+"""Tables of a test of link prediction: histogram of scores, Hits@K over K, links ranked last and first."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from graphzoo.analysis.nodes import sample_nodes
 from graphzoo.metrics.links import link_ranks
 
 _BINS, _FEW = 40, 20
-# Scores whose histogram would take a copy of hundreds of megabytes.
+# With more scores there is no histogram: it would copy hundreds of megabytes.
 _MOST_SCORES = 2**25
 
 
 def link_tables(
     positive: Tensor, negative: Tensor, links: Tensor | None = None, nodes: Sequence[str] = ()
 ) -> tuple[Table, ...]:
-    """The tables `scores`, `hits`, `worst` and `best`; none without a ranked link.
-
-    More than 33 million scores have no table `scores`.
+    """Make the tables `scores`, `hits`, `worst` and `best`.
 
     Args:
-        positive: Scores of links, [P], NaN where nothing was scored.
-        negative: Scores of a pool that all links share, [Q], or of each link's own negatives, [P, K]; NaN
-            where nothing was scored.
-        links: Source and target of the links, [P, 2]; None leaves `worst` and `best` out.
-        nodes: Names of all nodes; empty: their numbers.
+        positive: Scores of links, [P], NaN if not scored.
+        negative: Scores of negatives, NaN if not scored: a pool that all links share, [Q], or K negatives of
+            each link, [P, K].
+        links: Source and target of the links, [P, 2]; None leaves out `worst` and `best`.
+        nodes: Names of all nodes; empty for their numbers.
+
+    Returns:
+        The tables; none if no link was ranked. There is no table `scores` of more than 33 million scores.
     """
     seen = ~positive.isnan() & (~negative.isnan()).any(-1)
     if not bool(seen.any()):
@@ -52,7 +53,7 @@ def link_tables(
         title = "Scores of links and of other pairs"
         tables.append(Table.of("scores", title, "histogram", bins, x="from", y=("positives", "negatives")))
     optimistic, pessimistic = link_ranks(positive, negative)
-    # As in `link_figures`: ties are lost against a pool and count half against a link's own negatives.
+    # As in `link_figures`: ties with a pool are lost, and ties with the negatives of a link count half.
     ranks = pessimistic.double() if negative.dim() == 1 else (optimistic + pessimistic).double() / 2
     places = steps_up_to(int(negative.shape[-1]))
     shares = [float((ranks <= k).double().mean()) for k in places]
@@ -74,9 +75,15 @@ def link_tables(
 
 
 def estimate_tables(predicted: Tensor, target: Tensor, num_positives: int) -> tuple[Table, ...]:
-    """The table `estimates` of a heuristic's test: predicted against true scores of at most 2,000 pairs.
+    """Make the table `estimates` of a test of heuristic estimation, with at most 2,000 sampled pairs.
 
-    Both are [P + Q], predictions NaN where nothing was scored; the pairs from P on are not links.
+    Args:
+        predicted: Predicted scores of P links and Q other pairs, [P + Q], NaN if not scored.
+        target: True scores of the heuristic, [P + Q].
+        num_positives: P.
+
+    Returns:
+        The table; none if no pair was scored.
     """
     seen = (~predicted.isnan()).nonzero().squeeze(1)
     chosen = seen[sample_nodes(seen.numel())]

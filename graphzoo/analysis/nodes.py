@@ -1,4 +1,4 @@
-"""Tables of a node classification's test: scores per class, confusion, states, worst and best nodes."""
+"""Tables of a test of node classification: scores per class, confusion, states, worst and best nodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from graphzoo.metrics.classification import roc_auc
 
 MOST_POINTS = 2_000
 _FEW = 20
-# A matrix of more classes is nothing to look at.
+# A confusion matrix of more classes would be unreadable.
 _MOST_CLASSES = 100
 
 
 def sample_nodes(count: int, seed: int = 0, most: int = MOST_POINTS) -> Tensor:
-    """At most `most` of 0..count-1, ascending, the same for one seed, int64; no global generator is used."""
+    """A sample of at most `most` of the numbers 0..count-1, ascending, int64.
+
+    It depends only on the seed; the global random state is neither read nor changed.
+    """
     if count <= most:
         return torch.arange(count)
     generator = torch.Generator().manual_seed(seed)
@@ -27,7 +30,7 @@ def sample_nodes(count: int, seed: int = 0, most: int = MOST_POINTS) -> Tensor:
 
 
 def project(states: Tensor) -> Tensor:
-    """The first two principal components of states [n, D]: [n, 2], float64, the same for the same states.
+    """Project states [n, D] on their first two principal components, [n, 2], float64; deterministic.
 
     >>> project(torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 1.0]])).shape
     torch.Size([3, 2])
@@ -38,7 +41,7 @@ def project(states: Tensor) -> Tensor:
     if centred.size:
         _, _, directions = np.linalg.svd(centred, full_matrices=False)
         directions = directions[:2]
-        # A direction and its opposite explain as much: the largest part is made positive.
+        # The sign of a direction is arbitrary: make its largest component positive.
         sign = np.sign(np.take_along_axis(directions, np.abs(directions).argmax(1)[:, None], axis=1))
         points[:, : len(directions)] = centred @ (directions * np.where(sign == 0, 1, sign)).T
     return torch.from_numpy(points)
@@ -53,17 +56,20 @@ def node_tables(
     states: Tensor | None = None,
     sample: Tensor | None = None,
 ) -> tuple[Table, ...]:
-    """The tables `classes`, `confusion`, `embedding`, `worst` and `best`; none without a node.
+    """Make the tables `classes`, `confusion`, `embedding`, `worst` and `best`.
 
-    Several yes-no labels per node have `classes` alone, with the area under each label's ROC curve.
+    For several yes-no labels per node there is only `classes`, with the area under each label's ROC curve.
 
     Args:
-        logits: Of the evaluated nodes, [T, C].
-        target: Classes [T], int64, or yes-no labels [T, C], float, NaN where unknown.
+        logits: Logits of the evaluated nodes, [T, C].
+        target: Classes [T], int64, or yes-no labels [T, C], float, NaN if unknown.
         class_names: C names.
-        nodes: Names of the judged nodes, [T]; empty leaves out all that names some.
-        states: What the decoder sees of the sampled nodes, [S, D]; None leaves `embedding` out.
-        sample: Which of the evaluated nodes the sampled ones are, [S], int64.
+        nodes: Names of the evaluated nodes, [T]; empty leaves out the tables that name nodes.
+        states: Input of the decoder for the sampled nodes, [S, D]; None leaves out `embedding`.
+        sample: Positions of the sampled nodes among the evaluated ones, [S], int64.
+
+    Returns:
+        The tables; none if no node was evaluated.
     """
     logits, target = logits.detach().float().cpu(), target.cpu()
     if not len(target):
@@ -114,7 +120,7 @@ def _labels(logits: Tensor, target: Tensor, class_names: Sequence[str]) -> Table
 def _classes(counts: Tensor, class_names: Sequence[str]) -> Table:
     """Precision, recall and F1 of every class, from the confusion [true, predicted]."""
     support, chosen, right = counts.sum(1), counts.sum(0), counts.diagonal().double()
-    # A class that is never predicted has no precision; as usual it counts as 0, as its F1 does.
+    # The precision and F1 of a class that is never predicted are 0, as usual.
     of_classes = {
         "class": list(class_names),
         "support": support.tolist(),
@@ -127,7 +133,7 @@ def _classes(counts: Tensor, class_names: Sequence[str]) -> Table:
 
 
 def _confusion(counts: Tensor, class_names: Sequence[str]) -> Table:
-    """How many nodes of each class got which one."""
+    """The number of nodes for each pair of true and predicted class."""
     cells = {
         "true": [name for name in class_names for _ in class_names],
         "predicted": list(class_names) * len(class_names),
@@ -140,7 +146,7 @@ def _confusion(counts: Tensor, class_names: Sequence[str]) -> Table:
 def _embedding(
     states: Tensor, nodes: Sequence[str], class_names: Sequence[str], target: Tensor, predicted: Tensor
 ) -> Table:
-    """The sampled nodes where their states lie."""
+    """The projected states of the sampled nodes."""
     points = project(states)
     shown = {
         "node": list(nodes),

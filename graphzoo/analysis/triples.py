@@ -1,4 +1,4 @@
-"""Tables of a knowledge graph's test: metrics per relation, a histogram of ranks, worst and best triples."""
+"""Tables of a test of KG completion: metrics per relation, histogram of ranks, worst and best triples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from graphzoo.metrics.ranks import Ties, combine_ties
 from graphzoo.metrics.summary import group_table
 
 _FEW = 20
-# Mean number of tails per (head, relation), or heads per (relation, tail), from which a side counts as "N".
+# A side counts as "N" from this mean number of tails per (head, relation), or heads per (relation, tail).
 _MANY = 1.5
 
 
 def categories(triples: Tensor, num_relations: int) -> list[str]:
-    """1-1, 1-N, N-1 or N-N for every relation (Bordes et al., 2013), from the mean number of its answers.
+    """The category of every relation, 1-1, 1-N, N-1 or N-N (Bordes et al., 2013); "" for one without facts.
 
-    Of all known facts [n, 3]; "" for relations without a fact.
+    It comes from the mean number of heads and tails in all known facts `triples` [n, 3].
 
     >>> categories(torch.tensor([[0, 0, 1], [0, 0, 2], [3, 1, 4]]), 3)
     ['1-N', '1-1', '']
@@ -54,18 +54,22 @@ def triple_tables(
     labels: Mapping[str, str] | None = None,
     relation_labels: Mapping[str, str] | None = None,
 ) -> tuple[Table, ...]:
-    """The tables `relations`, `ranks`, `worst` and `best`; none without a rank.
+    """Make the tables `relations`, `ranks`, `worst` and `best`.
 
     Args:
-        ranks: Optimistic and pessimistic ranks and index of all targets, as `RankingMetric.ranks` gives
-            them, [T] each.
-        triples: (head, relation, tail) of the split, [n, 3].
-        facts: All known triples, that say how many answers a relation has, [m, 3].
+        ranks: Optimistic and pessimistic ranks and indices of all targets, as from `RankingMetric.ranks`,
+            each [T].
+        triples: Triples (head, relation, tail) of the split, [n, 3].
+        facts: All known triples, [m, 3], from which the categories of relations come.
         entities: Names of entities.
         relations: Names of forward relations.
-        ties: Tie rule.
-        labels: Readable text of some entities; then worst and best have columns for it.
-        relation_labels: Readable text of some relations; then relations, worst and best have a column.
+        ties: Rule for ties, "optimistic", "realistic" or "pessimistic".
+        labels: Readable text of some entities, which adds columns to `worst` and `best`.
+        relation_labels: Readable text of some relations, which adds a column to `relations`, `worst` and
+            `best`.
+
+    Returns:
+        The tables; none if there are no ranks.
     """
     optimistic, pessimistic, index = (part.cpu() for part in ranks)
     if not index.numel():
@@ -103,9 +107,9 @@ def triple_tables(
 def _relation_rows(
     groups: list[dict[str, Any]], facts: Tensor, relations: Sequence[str], labels: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
-    """Figures of each relation and direction, with the relation's category."""
+    """Metrics of each relation and direction, with the relation's category."""
     category = dict(zip(relations, categories(facts, len(relations)), strict=True))
-    # The first rows, one for each direction, are of all relations; a relation may itself be called "all".
+    # The first rows, one per direction, are for all relations. A relation may also be called "all".
     overall = len({row["direction"] for row in groups})
     return [
         {

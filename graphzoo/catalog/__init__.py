@@ -1,1 +1,1 @@
-"""What has a name: presets, the files behind them, tasks, and the classes that may be imported."""
+"""The catalog of names: presets and their files, tasks, shipped weights, and classes that may be imported."""

@@ -1,6 +1,6 @@
-"""Which classes other packages bring, and whose classes may be imported on the word of a file.
+"""Plug-in encoders of other packages, and which classes may be imported if a file names them.
 
-Standard library only. Encoders of other packages register under the entry-point group `graphzoo.encoders`.
+Standard library only. Encoders of other packages register in the entry-point group `graphzoo.encoders`.
 """
 
 from __future__ import annotations
@@ -25,50 +25,51 @@ _OURS = ("graphzoo", "lightning")
 
 
 def entry_points(*, group: str) -> EntryPoints:
-    """What installed packages offer; importing the library for it takes a third of a command's start."""
+    """Entry points of installed packages. The import is local: it takes a third of a command's start."""
     from importlib import metadata
 
     return metadata.entry_points(group=group)
 
 
 def encoder_plugins() -> dict[str, EntryPoint]:
-    """Encoders that other installed packages offer, by name."""
+    """Encoders of other installed packages, by name."""
     return {entry.name: entry for entry in entry_points(group=ENCODER_GROUP)}
 
 
 def find_plugin(name: str) -> EntryPoint | None:
-    """The plug-in encoder of that name, compared like preset names."""
+    """The plug-in encoder of a name, or None; case, `-` and `_` do not matter."""
     matching = (entry for plugin, entry in encoder_plugins().items() if normalise(plugin) == normalise(name))
     return next(matching, None)
 
 
 def is_trusted(class_path: str) -> bool:
-    """Whether a file that is not the user's own command line may have this class imported.
+    """Whether a class may be imported because a file, such as a checkpoint, names it.
 
-    True for graphzoo's own, Lightning's and torch's classes, plug-ins and imported classes made of these.
+    True for classes of graphzoo and Lightning, optimisers of torch, metrics of torchmetrics, plug-ins, and
+    classes that are already imported and inherit from graphzoo or Lightning.
     """
     module, _, name = class_path.rpartition(".")
     if module.partition(".")[0] in _OURS or module.startswith(("torch.optim", "torchmetrics.")):
         return True
     if _plugin_at(class_path) is not None:
         return True
-    # Imported already and made for this purpose: `subprocess.Popen` is imported too.
+    # Being imported is not enough: so is `subprocess.Popen`.
     bases = getattr(getattr(sys.modules.get(module), name, None), "__mro__", ())
     return any(base.__module__.partition(".")[0] in _OURS for base in bases)
 
 
 def _plugin_at(path: str, *, aliases: bool = False) -> EntryPoint | None:
-    """The plug-in of a class path; it may be registered by a shorter one than that of its class's module.
+    """The plug-in that a class path names, or None.
 
-    To know that, its package is imported, where the class has the name of the plug-in's or, with `aliases`,
-    any name.
+    A plug-in may be registered by a shorter path than that of the module of its class. To find it then, the
+    plug-in is imported if both classes have the same name, or with `aliases` in any case.
     """
     for entry in _plugins_of(path):
         if entry.value.replace(":", ".") == path:
             return entry
     for entry in _plugins_of(path):
         if aliases or entry.value.rpartition(":")[2] == path.rpartition(".")[2]:
-            with contextlib.suppress(Exception):  # code of somebody else; it need not be what is asked for
+            with contextlib.suppress(Exception):  # a broken plug-in, which may not even be the one wanted
                 plugin = entry.load()
                 if path == f"{plugin.__module__}.{plugin.__qualname__}":
                     return entry
@@ -76,14 +77,14 @@ def _plugin_at(path: str, *, aliases: bool = False) -> EntryPoint | None:
 
 
 def _plugins_of(path: str) -> list[EntryPoint]:
-    """Those of the same package."""
+    """The plug-ins of the package of a class path."""
     package = path.partition(".")[0]
     known = [] if package in _OURS else encoder_plugins().values()
     return [entry for entry in known if entry.value.partition(":")[0].partition(".")[0] == package]
 
 
 def _why_broken(path: str) -> str:
-    """What is wrong with a plug-in of the same package and name as a class, if it cannot be imported."""
+    """The error of importing a plug-in of the same package and class name; "" if there is none."""
     for entry in _plugins_of(path):
         if entry.value.rpartition(":")[2] == path.rpartition(".")[2]:
             try:
@@ -94,14 +95,14 @@ def _why_broken(path: str) -> str:
 
 
 def is_same_class(path: str, other: str) -> bool:
-    """Whether two class paths are spellings of one, as far as what is imported already can tell."""
+    """Whether two paths name the same class; only modules that are already imported are looked at."""
     parts = (each.rpartition(".") for each in (path, other))
     found, meant = (getattr(sys.modules.get(module), name, None) for module, _, name in parts)
     return public_path(path) == public_path(other) or (found is not None and found is meant)
 
 
 def class_path(value: object) -> str:
-    """Dotted path of an object's class; graphzoo's own classes by their public, not their file's name."""
+    """Dotted path of an object's class; classes of graphzoo by their public path, not that of their file."""
     cls = type(value)
     module = cls.__module__
     if module.startswith("graphzoo."):
@@ -110,7 +111,7 @@ def class_path(value: object) -> str:
 
 
 def public_path(path: str) -> str:
-    """The name by which graphzoo, or Lightning for its callbacks, shows a class: all spellings are one."""
+    """The public path of a class of graphzoo or of a callback of Lightning; other paths stay as they are."""
     *package, name = path.split(".")
     if path.startswith("graphzoo."):
         package = package[:2]
@@ -120,7 +121,7 @@ def public_path(path: str) -> str:
 
 
 def arguments_of(cls: type) -> list[inspect.Parameter]:
-    """What a class takes when it is built; its `**kwargs` stand for what the next parent takes."""
+    """The arguments of a class; `**kwargs` are replaced by the arguments of the next parent class."""
     taken = {each.name: each for each in inspect.signature(cls).parameters.values()}
     makers = (parent for parent in cls.__mro__ if "__init__" in vars(parent) and parent is not object)
     for parent in itertools.islice(makers, 1, None):
@@ -133,14 +134,20 @@ def arguments_of(cls: type) -> list[inspect.Parameter]:
 
 
 def defaults_of(cls: type) -> dict[str, Any]:
-    """The values of the arguments of a class that need not be given."""
+    """The default values of the arguments of a class, by name."""
     return {each.name: each.default for each in arguments_of(cls) if each.default is not each.empty}
 
 
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:
-    """Import the class that a file, `source`, names by its dotted path; one that is not trusted is refused.
+    """Import a class that a file names by its dotted path.
 
-    With `trust`, it is imported whatever it is.
+    Args:
+        path: Dotted path of the class.
+        source: The file that names it, for messages.
+        trust: Whether to import the class even if `is_trusted` is False.
+
+    Raises:
+        UsageError: if the path is not that of a class, the class is not trusted, or cannot be imported.
     """
     module, _, name = path.rpartition(".")
     if not module:
@@ -150,8 +157,8 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
         if why := _why_broken(path):
             raise UsageError(f"{source}: {path} cannot be imported: {why}")
         raise UsageError(
-            f"{source}: names the class {path}, which is neither graphzoo's, nor a plug-in's, nor "
-            "imported. Import its module first, or say trust=True (--trust) if you trust the file"
+            f"{source}: names the class {path}, which is not part of graphzoo, not a plug-in and not yet "
+            "imported. Import its module first, or give trust=True (--trust) if you trust the file"
         )
     try:
         cls = plugin.load() if plugin else getattr(import_module(module), name)
@@ -160,7 +167,7 @@ def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False
             raise
         root = module.partition(".")[0]
         is_here = Path(root).is_dir() or Path(f"{root}.py").is_file()
-        remedy = f"\n{root} lies in the current folder: set PYTHONPATH=." if is_here else ""
+        remedy = f"\n{root} is in the current folder: set PYTHONPATH=." if is_here else ""
         raise UsageError(f"{source}: {path} cannot be imported: {error}{remedy}") from error
     if not isinstance(cls, type):
         raise UsageError(f"{source}: {path} is not a class")

@@ -1,8 +1,8 @@
-"""Names on the command line and the files they stand for.
+"""Presets: names on the command line, and the YAML files that they stand for.
 
-A preset is a YAML file whose leading comment lines `# key: value` say what it is. Only these lines are read
-here, with the standard library alone, so that names are listed and checked before anything heavy is imported.
-Folders searched, the first hit wins: those in `GRAPHZOO_CONFIGS` (written like `PATH`), then graphzoo's own.
+The leading comment lines `# key: value` of a preset describe it. This module reads only these lines and needs
+only the standard library, so that names can be listed and checked before large imports. Presets are looked
+for in the folders of `GRAPHZOO_CONFIGS` (written like `PATH`), then in graphzoo's own; the first one counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphzoo.system.regular_files import open_regular
 from graphzoo.system.shown import tell
 
 KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
-"""Folders below a preset root. Recipes and ablations lie one deeper: `recipe/<model>/<data>.yaml`."""
+"""Folders of presets. Recipes and ablations have a folder per model: `recipe/<model>/<data>.yaml`."""
 _OF_MODELS = ("recipe", "ablation")
 
 
@@ -36,7 +36,11 @@ _MOST_HEADER = 1 << 16
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The `# key: value` lines a file begins with; other comments are skipped, any other line ends it."""
+    """The leading `# key: value` lines of a file. Other comments are skipped; any other line ends the header.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
     header: dict[str, str] = {}
     with open_regular(path) as file:
         lines = file.read(_MOST_HEADER).decode("utf-8-sig", errors="replace").splitlines()
@@ -50,25 +54,30 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def preset_roots() -> list[Path]:
-    """Folders that are searched for presets, the user's own first."""
+    """The folders with presets, in the order in which they are searched; the user's own come first."""
     named = os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep)
     own = [Path(part).expanduser() for part in named if part]
     for root in own:
         _warn_if_missing(root)
     package = Path(__file__).parents[1]
-    # An installed graphzoo carries the presets inside the package, a checkout beside it.
+    # An installed graphzoo has its presets inside the package, a checkout has them beside it.
     shipped = [folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()]
     return [*own, *shipped[:1]]
 
 
-@functools.cache  # once a process
+@functools.cache  # warns once per process
 def _warn_if_missing(root: Path) -> None:
     if not root.is_dir():
-        tell(f"GRAPHZOO_CONFIGS names {root}, and there is no such folder\n")
+        tell(f"GRAPHZOO_CONFIGS names {root}, but there is no such folder\n")
 
 
 def list_presets(kind: str, model: str | None = None) -> list[Preset]:
-    """All presets of a kind, of one model or of all, each name once, in natural order (`v2` before `v10`)."""
+    """All presets of a kind, in natural order (`v2` before `v10`); each name occurs once.
+
+    Args:
+        kind: One of `KINDS`.
+        model: For recipes and ablations, the model; None lists those of all models.
+    """
     presets: dict[str, Preset] = {}
     for root in preset_roots():
         folder = root / kind
@@ -83,10 +92,16 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
 
 
 def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
-    """The preset of that name; case, `-` and `_` do not matter. A recipe's is the part after the model.
+    """The preset of a name; case, `-` and `_` do not matter.
 
-    An ablation may be that of another model, `pencil/heuristics` for a baseline. Without a preset of that
-    name a `UsageError` has the nearest ones.
+    Args:
+        kind: One of `KINDS`.
+        name: Its name; for a recipe or ablation the part after the model. An ablation of another model is
+            given with that model, such as `pencil/heuristics`.
+        model: For recipes and ablations, the model.
+
+    Raises:
+        UsageError: if there is no such preset; the message has the nearest names.
     """
     if kind == "ablation" and "/" in name:
         other, _, name = name.partition("/")
@@ -107,19 +122,19 @@ def find_preset(kind: str, name: str, *, model: str | None = None) -> Preset:
 
 
 def recipe_for_cpu(name: str) -> Preset | None:
-    """The recipe that trains on a few CPU cores what a recipe `<model>/<name>` trains, if it has scores."""
+    """The variant of a recipe `<model>/<name>` for a few CPU cores, if there is one with measured scores."""
     known = {preset.name: preset for preset in list_presets("recipe", name.partition("/")[0])}
     found = (known.get(name + ending) for ending in ("-local", "-cpu"))
     return next((one for one in found if one and first_score(one.header.get("measured", ""))), None)
 
 
 def first_score(text: str) -> tuple[str, float, str] | None:
-    """Metric, value and wording of the first score in a recipe's header; None without one."""
+    """Metric, value and wording of the first score in a recipe's header; None if there is none."""
     match = re.match(r"([\w@]+)=(\d[\d.]*)\S*", text)
     return (match[1], float(match[2]), match[0].rstrip(",;")) if match else None
 
 
 def in_natural_order(name: str) -> list[tuple[int, str]]:
-    """What names are sorted by: numbers inside by their size."""
+    """Sort key of names in natural order: numbers in a name are compared by value."""
     parts = filter(None, re.split(r"(\d+)", name))
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]

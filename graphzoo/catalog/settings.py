@@ -1,4 +1,4 @@
-"""Reading YAML that may come from anybody: plain values only, and none that grows without end."""
+"""Read YAML of unknown origin safely: only plain values, with limits on size and expansion."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import yaml
 from graphzoo.errors import UsageError
 from graphzoo.system.regular_files import open_regular
 
-# Far above any configuration of ours, far below what takes minutes or fills the memory.
+# Limits that no real configuration reaches, and that keep reading fast and small.
 _MOST_BYTES, _MOST_DEPTH, _MOST_VALUES = 1 << 18, 100, 100_000
-# How many times its length a text may become when `${...}` are put in: the product of their numbers.
+# Limit on the growth of texts by expanding `${...}`: the product of the numbers of these per text.
 _MOST_GROWTH = 10_000
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at brackets in brackets: yaml takes quadratic time over those that are open."""
+    """A safe loader that limits nested brackets, because yaml takes quadratic time for them."""
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 (the name in yaml)
         if self.flow_level >= _MOST_DEPTH:
@@ -29,14 +29,15 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Refused(Exception):
-    """Why a file is not read."""
+    """The reason why a file is refused."""
 
 
 def read_settings(path: Path) -> Any:
-    """The plain values in a YAML file.
+    """Read the plain values in a YAML file.
 
-    Refused (`UsageError`) is one that cannot be read, is not YAML, asks for Python objects, is nested too
-    deeply, or whose anchors or `${...}` stand for more than any configuration has.
+    Raises:
+        UsageError: if the file cannot be read, is not YAML, has Python objects, is nested too deeply, or
+            expands too much by anchors or `${...}`.
     """
     try:
         with open_regular(path) as file:
@@ -51,25 +52,25 @@ def read_settings(path: Path) -> Any:
         if size > _MOST_VALUES:
             raise _Refused(f"it expands to more than {_MOST_VALUES:,} values")
         if growth > math.log(_MOST_GROWTH):
-            raise _Refused("its ${...} may unfold to thousands of times their length")
+            raise _Refused("its ${...} may expand to thousands of times their length")
         return loader.construct_document(node)
     except _Refused as error:
-        raise UsageError(f"{path} is refused: {error}\nNo configuration of graphzoo is like that") from error
+        raise UsageError(f"{path} is refused: {error}\nNo configuration of graphzoo needs that") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise UsageError(f"{path}, line {line}: no valid YAML ({error.problem})") from error
+        raise UsageError(f"{path}, line {line}: not valid YAML ({error.problem})") from error
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError) as error:
-        # impossible dates, characters that YAML forbids, keys that cannot be one
+        # impossible dates, characters that YAML forbids, unhashable keys
         text = str(error).partition("\n")[0][:200]
-        raise UsageError(f"{path}: no valid YAML ({text})") from error
+        raise UsageError(f"{path}: not valid YAML ({text})") from error
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All texts among plain values, those inside others included."""
+    """All texts among plain values, also inside lists and dictionaries."""
     if isinstance(value, str):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -77,13 +78,13 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: int) -> tuple[int, float]:
-    """Values that a node stands for, those behind aliases counted each time; logarithm of their growth."""
+    """The number of values of a node, counting aliases each time, and the logarithm of their growth."""
     if depth > _MOST_DEPTH:
         raise _Refused(f"nested more than {_MOST_DEPTH} deep")
     if id(node) in known:
         size = known[id(node)]
         if size is None:
-            raise _Refused("an anchor holds itself")
+            raise _Refused("an anchor contains itself")
         return size
     known[id(node)] = None
     children: list[yaml.Node] = []
@@ -100,7 +101,7 @@ def _size(node: yaml.Node, known: dict[int, tuple[int, float] | None], depth: in
 
 
 def word_of(value: Any) -> str:
-    """A plain value as a command line and YAML write it.
+    """A plain value as it is written on a command line and in YAML.
 
     >>> word_of(None), word_of(True), word_of(0.5), word_of([1, 2])
     ('null', 'true', '0.5', '[1, 2]')
@@ -109,7 +110,7 @@ def word_of(value: Any) -> str:
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one level: `model.encoder.num_layers`, without `init_args`.
+    """Flatten nested settings to names such as `model.encoder.num_layers`, without `init_args`.
 
     >>> flatten({"model": {"init_args": {"lr": 0.1}}})
     {'model.lr': 0.1}
@@ -133,19 +134,19 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
 
 
 def value_of_word(word: str) -> Any:
-    """The value that a word of a command line is, read as YAML; the word itself where it is not YAML.
+    """The value of a word of a command line, read as YAML; the word itself if it is not valid YAML.
 
     >>> value_of_word("0.5"), value_of_word("[1, 2]"), value_of_word("[my] data")
     (0.5, [1, 2], '[my] data')
     """
     try:
         return yaml.safe_load(word)
-    except (yaml.YAMLError, ValueError):  # also for a date that there is not: 2024-02-30
+    except (yaml.YAMLError, ValueError):  # ValueError for an impossible date such as 2024-02-30
         return word
 
 
 def merge(old: Any, new: Any) -> Any:
-    """Settings with later ones over them, part by part.
+    """Merge two nested settings; the values of `new` win.
 
     >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
     {'a': {'b': 3, 'c': 2}}

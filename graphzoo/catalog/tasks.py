@@ -1,4 +1,4 @@
-"""Which tasks there are, and which encoders they take."""
+"""The table of tasks: their classes, the encoders that they take, and their metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphzoo.errors import UsageError
 RANKING = {"mrr": "MRR", "hits@1": "Hits@1", "hits@3": "Hits@3", "hits@10": "Hits@10", "mr": "MR"}
 _PREDICT = "graphzoo.cli.predict_tables"
 _PROGRAM = "graphzoo.inference.program"
-# The field gives these in per cent; results.json has them as they are.
+# Metrics that are usually reported in per cent. results.json has them as shares.
 PERCENT = {"acc": "accuracy %", "auroc": "ROC-AUC %", "ap": "AP %"}
 
 
@@ -22,7 +22,7 @@ _ERRORS = ("mr", "rmse")
 
 
 def is_error(metric: str) -> bool:
-    """Whether a metric, by its name or as it is logged, is best where it is least.
+    """Whether lower values of a metric are better; takes its short or its logged name.
 
     >>> is_error("rmse"), is_error("test/whole_graph/mr"), is_error("test/mrr")
     (True, True, False)
@@ -32,31 +32,31 @@ def is_error(metric: str) -> bool:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """All that is known of a kind of task before it is imported; a new task is a class and a row here.
+    """A row of the table: all facts about a task that are needed before its class is imported.
 
-    Functions are named by import path, see `function_of`.
+    A new task is a class and a row here. Functions are named by import path; see `function_of`.
     """
 
-    kind: str  # its short name, in files beside a run and for `graphzoo dashboard`
-    title: str  # its name in the field
-    class_path: str  # the LightningModule
-    datamodule: str  # the class that brings its data
-    accepts: tuple[str, ...]  # kinds of encoder it can work with (`kind` in a model preset's header)
-    reason: str  # why it takes no other
+    kind: str  # short name, in files of a run and for `graphzoo dashboard`
+    title: str  # name of the task in the literature
+    class_path: str  # class path of the LightningModule
+    datamodule: str  # class of the data
+    accepts: tuple[str, ...]  # kinds of encoder that it takes (`kind` in the header of a model preset)
+    reason: str  # why it takes no other kind, for messages
     unit: str  # what is evaluated: nodes, links, queries or pairs
-    columns: Mapping[str, str]  # its metrics and how tables call them, the main one first
-    monitor: str = "auto"  # stops early and, by default, selects checkpoints; "auto": the task knows
-    mode: str = "max"  # or "min" of it
-    inference: str = ""  # class of `graphzoo.inference` that answers with such a model, if there is one
-    example: str = "model.predict(...)"  # how that class is asked, for the model card
-    options: tuple[str, ...] = ()  # those of `graphzoo predict` that are for it, questions first
-    needed: str = ""  # what predict says without a question; "" where none is needed
-    tables: tuple[str, str] = ("", "")  # of (model, arguments): what answers, what scores what is given
-    pictures: str = ""  # of (model, record, options, prefix, depth_drawn): what a report draws of a model
-    program: str = ""  # of (task, scale): what `graphzoo export --to torch.export` traces
-    compared: tuple[str, ...] = ()  # models that `graphzoo compare` tries, easy ones first
-    facts: str = ""  # of a datamodule: what of its graph tells which model does well
-    has_splits: bool = True  # whether its data by name can have several
+    columns: Mapping[str, str]  # metrics and their names in tables, the main one first
+    monitor: str = "auto"  # metric of early stopping and, by default, checkpoints; "auto": the task decides
+    mode: str = "max"  # "max" or "min" of this metric
+    inference: str = ""  # class of `graphzoo.inference` for its models; "" if there is none
+    example: str = "model.predict(...)"  # call of that class, for the model card
+    options: tuple[str, ...] = ()  # options of `graphzoo predict` for this task, those with questions first
+    needed: str = ""  # error of predict if no question is given; "" if none is needed
+    tables: tuple[str, str] = ("", "")  # functions of (model, arguments): answers, and scores of given rows
+    pictures: str = ""  # function of (model, record, options, prefix, depth_drawn): pictures for a report
+    program: str = ""  # function of (task, scale): the module that `graphzoo export --to torch.export` traces
+    compared: tuple[str, ...] = ()  # models that `graphzoo compare` tries, simple ones first
+    facts: str = ""  # function of a data module: facts of its graph that explain which model does well
+    has_splits: bool = True  # whether its data by name can have several splits
 
 
 def _percent(*names: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ TASKS = {
         class_path="graphzoo.tasks.HeuristicEstimation",
         datamodule="LinkDataModule",
         accepts=("pair",),
-        reason="it needs an encoder that sees no more than the subgraph around a pair of nodes",
+        reason="it needs an encoder that sees only the subgraph around a pair of nodes",
         unit="pairs",
         columns={"rmse": "RMSE"},
         monitor="val/rmse",
@@ -113,7 +113,7 @@ TASKS = {
         example='model.predict(["..."], k=10)',
         options=("nodes", "score", "batch_size", "top_k", "known", "candidates"),
         needed="give either --nodes FILE (best partners of these nodes) or --score FILE (scores of pairs)\n"
-        "For the best partners of every node list all of them in the file",
+        "For the best partners of every node, list all nodes in the file",
         tables=(f"{_PREDICT}.partner_tables", f"{_PREDICT}.pair_tables"),
         pictures="graphzoo.report.models.choose.of_pairs",
         program=f"{_PROGRAM}.of_links",
@@ -129,7 +129,7 @@ TASKS = {
         class_path="graphzoo.tasks.NodeClassification",
         datamodule="NodeDataModule",
         accepts=("node",),
-        reason="it needs an encoder that turns node features into a state for every node, whatever is asked",
+        reason="it needs an encoder that turns node features into a state for every node",
         unit="nodes",
         columns=_percent("acc", "auroc") | {"loss": "loss"},
         inference="NodeModel",
@@ -145,7 +145,7 @@ TASKS = {
 
 
 def task_of(value: object) -> TaskInfo | None:
-    """The row of a task, its class or `graphzoo.tasks.NAME`; None for one that is not a row."""
+    """The row of a task, given as an object, a class or `graphzoo.tasks.NAME`; None if it has no row."""
     if isinstance(value, str):
         names = [value]
     else:
@@ -155,46 +155,59 @@ def task_of(value: object) -> TaskInfo | None:
 
 
 def task_of_data(name: str) -> TaskInfo | None:
-    """The task of data that graphzoo has a name for; None for others."""
+    """The task of a data preset; None for other names."""
     presets = (preset for preset in list_presets("data") if preset.name == name)
     return next((TASKS.get(preset.header.get("task", "")) for preset in presets), None)
 
 
 def check_same_task(described: Mapping[str, Any], task: TaskInfo | None, name: str) -> None:
-    """Refuse weights, by the description that comes with them, that another task has trained."""
+    """Refuse weights that another task has trained.
+
+    Args:
+        described: The description that is saved with the weights.
+        task: The task of the data; None checks nothing.
+        name: Name of the weights, for the message.
+
+    Raises:
+        UsageError: if the tasks differ.
+    """
     own = task_of(described.get("task"))
     if task is not None and own is not None and own is not task:
         raise UsageError(
-            f"{name} holds a model for {own.title}, and the data are for {task.title}\n"
-            f"Give data for it by name, or --data {own.kind} --data.path YOURS"
+            f"{name} is a model for {own.title}, but the data are for {task.title}\n"
+            f"Give data for {own.title} by name, or --data {own.kind} --data.path YOURS"
         )
 
 
 def inference_of(task_class: type) -> str:
-    """The class of `graphzoo.inference` that answers with such a task, "" where there is none."""
+    """The class of `graphzoo.inference` for models of a task; "" if there is none."""
     rows = filter(None, map(task_of, task_class.__mro__))
     return next((row.inference for row in rows if row.inference), "")
 
 
 def function_of(path: str) -> Callable[..., Any]:
-    """What a row names by its import path."""
+    """Import the function that a row names by its path."""
     module, _, name = path.rpartition(".")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
 
 
 def usual_task(kind: str) -> str | None:
-    """The task that a kind of encoder was made for."""
+    """The usual task of a kind of encoder; None if there is none."""
     return next((name for name, row in TASKS.items() if row.inference and row.accepts[0] == kind), None)
 
 
 def inference_task(model: object) -> TaskInfo:
-    """The row of the tasks that a `KGModel`, `LinkModel` or `NodeModel` answers for."""
+    """The row of the task of a `KGModel`, `LinkModel` or `NodeModel`."""
     return next(row for row in TASKS.values() if row.inference == type(model).__name__)
 
 
 def check_task(data: Preset, model: Preset) -> None:
-    """Refuse an encoder that the data's task cannot use, naming the reason and the models that fit."""
+    """Refuse a model whose encoder the task of the data cannot use.
+
+    Raises:
+        UsageError: if so; the message has the reason and the models that fit.
+    """
     task = TASKS.get(data.header.get("task", ""))
     kind = model.header.get("kind", "")
     if task is None or not kind or kind in task.accepts:
@@ -206,10 +219,10 @@ def check_task(data: Preset, model: Preset) -> None:
 
 
 def models_with(kinds: Collection[str]) -> list[str]:
-    """The models whose encoder is of one of these kinds."""
+    """The names of model presets whose encoder is of one of these kinds."""
     return [preset.name for preset in list_presets("model") if preset.header.get("kind") in kinds]
 
 
 def model_names() -> list[str]:
-    """Every name `--model` knows."""
+    """All names that `--model` accepts."""
     return [*(preset.name for preset in list_presets("model")), *encoder_plugins()]

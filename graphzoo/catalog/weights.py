@@ -1,4 +1,4 @@
-"""Weights by name that are part of the package, and what `graphzoo export` makes of others.
+"""Weights that ship with the package, and the file formats of `graphzoo export`.
 
 Importing this needs the standard library only.
 """
@@ -16,14 +16,18 @@ _FOLDER = Path(__file__).parents[1] / "weights"
 WEIGHTS = {"knowformer-any": "9b9998ad3353d99552716ab49850ebbaf092f95d408e1559804bac8dd01755bb"}
 """sha256 of `model.safetensors` in the folder of each name."""
 PROGRAMS = {"torch.export": "model.pt2", "onnx": "model.onnx"}
-"""The file that each kind of program is written to."""
+"""The file name of each kind of exported program."""
 FORMATS = ("safetensors", *PROGRAMS)
 
 
 def brought_along(name: str) -> Path | None:
-    """The exported folder of a name, whose file is checked.
+    """The folder of weights that ship with graphzoo, after checking its file.
 
-    None for other names, and where the current folder has such a path.
+    Returns:
+        The folder; None for other names, and if the current folder has a file or folder of this name.
+
+    Raises:
+        UsageError: if the file is missing or was changed.
     """
     if name not in WEIGHTS or Path(name).exists():
         return None
@@ -32,11 +36,15 @@ def brought_along(name: str) -> Path | None:
 
 
 def refuse_program(folder: Path) -> None:
-    """Say that an exported program is no model to load, if there is one in the folder."""
+    """Refuse to load a model from a folder that has an exported program.
+
+    Raises:
+        UsageError: if there is one.
+    """
     if any((folder / file).is_file() for file in PROGRAMS.values()):
         raise UsageError(
-            f"{folder} holds a program, which runs without graphzoo\n"
-            "graphzoo reads what graphzoo export --to safetensors writes"
+            f"{folder} has an exported program, which runs without graphzoo and cannot be loaded by it\n"
+            "Give a folder that graphzoo export --to safetensors wrote"
         )
 
 
@@ -49,4 +57,4 @@ def _check(name: str) -> None:
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}\nInstall graphzoo again") from error
     if digest != WEIGHTS[name]:
-        raise UsageError(f"{file} is not the file that graphzoo came with\nInstall graphzoo again")
+        raise UsageError(f"{file} is not the file that ships with graphzoo\nInstall graphzoo again")

@@ -1,1 +1,1 @@
-"""Reading checkpoints without trusting them: what may be loaded, and whether it fits the model built."""
+"""Read checkpoints of unknown origin safely, and check that they fit the model."""

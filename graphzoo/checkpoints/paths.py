@@ -1,4 +1,4 @@
-"""What a checkpoint may not decide: which files a run removes."""
+"""Keep a checkpoint from deciding which files a run deletes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BEST = ("best_model_path", "kth_best_model_path")
 
 
 def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-    """Take paths out of the states of `ModelCheckpoint`s that are not files of their own folders.
+    """Remove paths from the states of `ModelCheckpoint` callbacks that are not files in their own folders.
 
-    Lightning removes what such a state calls a worse checkpoint: a folder with all that is in it, and a path
-    with `..` in it counts as one inside. The checkpoint is changed in place.
+    Lightning deletes the paths that such a state lists as worse checkpoints, even a folder with its content,
+    and takes a path with `..` for one inside the run. The checkpoint is changed in place.
     """
     states = checkpoint.get("callbacks")
     if not isinstance(states, dict):
@@ -28,7 +28,7 @@ def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
         best = [*(models if isinstance(models, dict) else {}), *map(state.get, _BEST)]
         changed: dict[str, Any] = {}
         if not all(path in ("", None) or _is_own(callback, path) for path in best):
-            # without paths the scores would speak of files that nobody has
+            # Scores of these paths are removed, too: they belong to files that do not exist.
             changed = {**dict.fromkeys(_BEST, ""), "best_k_models": {}}
         last = state.get("last_model_path")
         if last not in ("", None) and not _is_own(callback, last):
@@ -37,9 +37,9 @@ def forget_foreign_paths(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
 
 
 def _is_own(callback: ModelCheckpoint, path: Any) -> bool:
-    """Whether it is a checkpoint file right in the callback's folder, or could become one.
+    """Whether a path is a checkpoint file directly in the callback's folder, which need not exist yet.
 
-    So is the link to such a file that Lightning makes with `save_last="link"`.
+    A link to such a file, which Lightning makes with `save_last="link"`, is one, too.
     """
     folder = str(callback.dirpath or "")
     if not folder or not isinstance(path, str) or not path.endswith(callback.FILE_EXTENSION):

@@ -1,4 +1,4 @@
-"""Reading a checkpoint without running code in it."""
+"""Read a checkpoint without running code in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from graphzoo.system.regular_files import open_regular
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint's plain values and tensors; code in it is never run.
+    """Load the plain values and tensors of a checkpoint; code in it is never run.
 
-    Its size bounds what it may hold: nothing is made of a file that speaks of more. A `UsageError` refuses
-    that, a file that holds code, and a damaged one, of which it names a whole one beside it.
+    A file that describes more data than its size allows is refused before anything is allocated.
+
+    Raises:
+        UsageError: if the file cannot be read, has objects that need code, or is damaged; the message about a
+            damaged file names intact ones in its folder.
     """
-    # here, not above: names are looked up before anything heavy is imported
+    # imported here: names are looked up before large imports
     from graphzoo.checkpoints.values import RefusedError, check_numbers, check_values
 
     try:
@@ -30,10 +33,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise UsageError(f"{path} is not a checkpoint of a training run: it holds no weights (no state_dict)")
+        raise UsageError(f"{path} is not a checkpoint of a training run: it has no weights (no state_dict)")
     for name in checkpoint["state_dict"]:
         if not isinstance(name, str):
-            raise UsageError(_refused(path, f"a weight is called {str(name)[:100]}, which is not text"))
+            raise UsageError(_refused(path, f"the name of a weight is {str(name)[:100]}, which is not text"))
     try:
         check_values(checkpoint, num_bytes)
         described = checkpoint.get("graphzoo")
@@ -49,7 +52,7 @@ def _load(file: BinaryIO, path: Path) -> Any:
 
     from graphzoo.checkpoints.values import RefusedError, check_archive
 
-    # torch itself compares no check sums: a changed byte would be a changed weight.
+    # torch does not check checksums: a changed byte would silently change a weight.
     if not is_whole_archive(file, path):
         raise UsageError(_damaged(path))
     try:
@@ -62,10 +65,10 @@ def _load(file: BinaryIO, path: Path) -> Any:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         what = f" ({named[1][:100]})" if named else ""
         raise UsageError(
-            f"checkpoint {path} is refused: it holds objects other than tensors and plain values{what}, so "
-            "loading it could run code\nNothing was run"
+            f"checkpoint {path} is refused: it has objects other than tensors and plain values{what}, so "
+            "loading it could run code\nNo code was run"
         ) from error
-    except Exception as error:  # a pickle that makes no sense can raise anything
+    except Exception as error:  # a damaged pickle can raise anything
         raise_if_not_the_file(error, path)
         raise UsageError(_damaged(path)) from error
 
@@ -76,7 +79,7 @@ def _refused(path: Path, why: object) -> str:
 
 def _damaged(path: Path) -> str:
     others = [str(other) for other in sorted(path.parent.glob("*.ckpt")) if other != path and is_whole(other)]
-    beside = f"Whole ones beside it: {', '.join(others[:4])}"
-    good = beside if others else "There is no whole checkpoint beside it"
+    beside = f"Intact checkpoints in its folder: {', '.join(others[:4])}"
+    good = beside if others else "There is no intact checkpoint in its folder"
     size = path.stat().st_size
-    return f"checkpoint {path} is damaged, cut off or no checkpoint at all ({size:,} bytes)\n{good}"
+    return f"checkpoint {path} is damaged, cut off or not a checkpoint ({size:,} bytes)\n{good}"

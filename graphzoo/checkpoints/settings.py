@@ -1,4 +1,4 @@
-"""Settings of an encoder: what a checkpoint gives back of them, and when two are the same."""
+"""Settings of an encoder: whether a checkpoint can store them, and whether two are the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphzoo.errors import UsageError
 
 
 def unsaved(value: Any) -> Any:
-    """The innermost part of a setting that no checkpoint gives back without running code; None: all is fine.
+    """The innermost part of a setting that a checkpoint cannot store without code; None if it can store all.
 
     >>> unsaved({"sizes": (1, 2.5)}) is None, unsaved([1, int])
     (True, <class 'int'>)
@@ -25,14 +25,14 @@ def unsaved(value: Any) -> Any:
         buffer.seek(0)
         torch.load(buffer, weights_only=True)
         return None
-    except Exception:  # an object of somebody else may raise anything when it is pickled
+    except Exception:  # pickling a foreign object may raise anything
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         wrong = map(unsaved, parts if isinstance(parts, list | tuple | set) else [])
         return next((part for part in wrong if part is not None), value)
 
 
 def plain_form(value: Any) -> Any:
-    """A setting as config.yaml gives it back: without tuples, numbers as keys and dtypes; NaN is NaN.
+    """A setting as it is read from config.yaml: lists for tuples, and texts for keys, dtypes and NaN.
 
     >>> plain_form({1: (2, float("nan"))})
     {'1': [2, 'nan']}
@@ -50,12 +50,18 @@ def plain_form(value: Any) -> Any:
 
 
 def other_settings(described: Mapping[str, Any], here: Mapping[str, Any], reason: str) -> str:
-    """How an encoder's class and settings differ from the description's, where that is the reason."""
+    """Say how an encoder's class and settings differ from those of a description.
+
+    Args:
+        described: Description that is saved with the weights.
+        here: Class path and settings of the encoder.
+        reason: What did not fit; the result is "" unless it is about the encoder.
+    """
     there = described.get("encoder")
     if "encoder." not in reason or not isinstance(there, Mapping):
         return ""
     if there.get("class_path") != here["class_path"]:
-        return f"It holds a {there.get('class_path')}, and this is a {here['class_path']}"
+        return f"It has a {there.get('class_path')}, but this is a {here['class_path']}"
     before, now = (plain_form(side.get("init_args")) for side in (there, here))
     differences = [
         f"{name} is {before[name]!r} there, {value!r} here"
@@ -66,10 +72,18 @@ def other_settings(described: Mapping[str, Any], here: Mapping[str, Any], reason
 
 
 def check_settings(owner: str, settings: Mapping[str, Any]) -> None:
-    """Refuse settings that a checkpoint could not give back, before anything is trained."""
+    """Refuse settings that a checkpoint cannot store, before training starts.
+
+    Args:
+        owner: The object that has the settings, for the message.
+        settings: Its settings by name.
+
+    Raises:
+        UsageError: if a setting is not made of plain values.
+    """
     for name, value in settings.items():
         if (wrong := unsaved(value)) is not None:
             raise UsageError(
-                f"{owner}: {name} holds a {type(wrong).__name__}, which a checkpoint "
-                f"cannot\nGive {name} as numbers, words, lists or dictionaries, and make of it what you need"
+                f"{owner}: {name} has a {type(wrong).__name__}, which a checkpoint cannot store\n"
+                f"Give {name} as numbers, texts, lists or dictionaries, and build the object from them"
             )

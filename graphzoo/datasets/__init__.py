@@ -1,4 +1,4 @@
-"""Graphs: get, verify, parse, cached tensors. Names load on first use."""
+"""Data sets as graphs: files are fetched, verified, parsed and cached. Names load on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets by name: fetched, whatever their kind. No torch, so that a login node can fetch."""
+"""Download a data set of any kind by its name. Imports no torch, so that it runs on a login node."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from graphzoo.errors import UsageError, normalise, suggestion
 
 
 def download(name: str, root: str | os.PathLike[str] | None = None) -> Path:
-    """Fetch every missing file of a data set now, for instance on a login node.
+    """Download every missing file of a data set, for instance on a login node before a job without a network.
 
     Args:
-        name: See `list_knowledge_graphs`, `list_node_graphs` and `list_link_graphs`.
+        name: A name of `list_knowledge_graphs`, `list_node_graphs` or `list_link_graphs`.
         root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
 
     Returns:
-        The folder that holds the files (of the training graph for an inductive pair, of the split for links).
+        The folder of the files. For an inductive pair it is that of the training graph, for links that of the
+        split.
 
     Raises:
-        ValueError: unknown name, or data that need no download.
-        DownloadError: a file can neither be found nor fetched.
+        UsageError: if the name is unknown, or the data need no download.
+        DataError: if an archive is damaged or cannot be unpacked.
+        DownloadError: if a file is neither there nor can be fetched.
     """
     if normalise(name) in ("kg", "links", "nodes"):
-        raise UsageError(f"data {name} means your own files: there is nothing to download")
+        raise UsageError(f"data {name} stands for your own files: there is nothing to download")
     if normalise(name) in map(normalise, list_node_graphs()):
         return _download_nodes(name, root)
     if normalise(name) in map(normalise, list_link_graphs()):
@@ -56,7 +58,7 @@ def _download_nodes(name: str, root: str | os.PathLike[str] | None) -> Path:
 
 
 def _download_links(name: str, root: str | os.PathLike[str] | None) -> Path:
-    """The files that have a public address; the folder is that of the split, else that of the graph."""
+    """Fetch the files that have a public address; return the folder of the split, else of the graph."""
     source = find_link_source(name)
     graph = _download_nodes(source.node_graph, root) if source.node_graph else None
     split, _ = (
@@ -71,6 +73,6 @@ def _download_links(name: str, root: str | os.PathLike[str] | None) -> Path:
 
 
 def _folder_of(source: FileSource, root: str | os.PathLike[str] | None) -> Path:
-    """The folder of a data set, which may hold its files in folders of its own, once all are there."""
+    """Fetch the files of a data set and return its folder; the files may be in subfolders of it."""
     path, place = next(iter(provide_source_files(source, root=root).items()))
     return place.parents[path.count("/")]

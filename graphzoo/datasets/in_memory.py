@@ -1,4 +1,4 @@
-"""Data that a caller has in memory become the file that `--data.path` names: there is one way of training."""
+"""Write data in memory to a file that `--data.path` can name, so that all training reads its data alike."""
 
 from __future__ import annotations
 
@@ -45,33 +45,40 @@ _Arrays = dict[str, np.ndarray[Any, np.dtype[Any]]]
 
 @dataclass(frozen=True)
 class GivenData:
-    """A graph in memory."""
+    """A graph in memory that can be written to a file."""
 
-    kind: str  # the data preset that reads its file: "kg", "nodes" or "links"
+    kind: str  # the data preset that reads the file: "kg", "nodes" or "links"
     write: Callable[[Path], None]  # writes the file
-    is_directed: bool = False  # its links have a direction; False where nobody said so
-    links: Mapping[str, np.ndarray[Any, np.dtype[Any]]] | None = None  # what the file of links holds
+    is_directed: bool = False  # whether links have a direction; False if the data do not say
+    links: Mapping[str, np.ndarray[Any, np.dtype[Any]]] | None = None  # arrays of the file; None if no links
 
 
 def links_in_memory(data: Any) -> GivenData:
-    """Links in every form that `given_data` takes for a model of pairs; no split is drawn from them.
+    """Read links in any form that `given_data` takes for an encoder of pairs, without drawing a split.
 
     Raises:
-        UsageError: for anything else.
+        UsageError: if the data are not links.
     """
     given = _read(data, "pair", None)
     if given.links is None:
         kind = type(data).__name__
-        raise UsageError(f"data= is a {kind}, and the model predicts links\nGive a graph of links")
+        raise UsageError(f"data= is a {kind}, but the model predicts links\nGive a graph of links")
     return given
 
 
 def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
-    """What a caller gave, checked: triples, a graph of PyG, of networkx or of graphzoo, or an edge_index.
+    """Check data in memory: triples, a graph of PyG, networkx or graphzoo, an edge_index or an adjacency.
 
-    The `encoder` is the kind of the model's, "node", "pair" or "query"; "" if that is not known. Where labels
-    of nodes and links could be learnt, encoders of nodes learn labels. Of triples, the split of `split_index`
-    is drawn here; others are drawn where they are read.
+    If the data have both labels and links, encoders of nodes learn the labels and all others the links.
+
+    Args:
+        data: The data.
+        encoder: Kind of the model's encoder, "node", "pair" or "query"; "" if it is not known.
+        split_index: Which split is drawn from triples. Splits of nodes and links are not drawn here, but when
+            the file is read.
+
+    Raises:
+        UsageError: if graphzoo cannot train on the data; a `DataError` names the value.
     """
     given = _read(data, encoder, split_index)
     if given.links is not None:
@@ -80,7 +87,7 @@ def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
 
 
 def _read(data: Any, encoder: str, split_index: int | None) -> GivenData:
-    """See `given_data`; where no split is named, triples are refused."""
+    """`given_data` without a trial split; a `split_index` of None refuses triples."""
     data = _single(data)
     if isinstance(data, KnowledgeGraph):
         return GivenData("kg", data.save)
@@ -103,7 +110,7 @@ def _read(data: Any, encoder: str, split_index: int | None) -> GivenData:
 
 
 def is_from(package: str, data: Any) -> bool:
-    """Whether a class of the package is among the data's: a subclass may be of another, or be made of two."""
+    """Whether the data's class, or a class that it inherits from, is one of the package."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(data).__mro__)
 
 
@@ -121,16 +128,16 @@ def _single(data: Any) -> Any:
         return data
     if len(data) != 1:
         raise UsageError(
-            f"{type(data).__name__} holds {len(data):,} graphs; graphzoo trains on one\nGive one: dataset[0]"
+            f"{type(data).__name__} has {len(data):,} graphs; graphzoo trains on one\nGive one: dataset[0]"
         )
     return data[0]
 
 
 def _of_adjacency(matrix: Any) -> _Arrays:
-    """Links of a sparse adjacency [N, N]: rows are sources in scipy, targets in torch, as PyG has it."""
+    """Links of a sparse adjacency [N, N]; rows are sources in scipy, but targets in torch, as in PyG."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise UsageError(
-            f"data is a sparse matrix {[*matrix.shape]}; an adjacency has as many rows as columns"
+            f"data is a sparse matrix of shape {[*matrix.shape]}; an adjacency has as many rows as columns"
         )
     if isinstance(matrix, Tensor):
         entries: Any = matrix.detach().cpu()
@@ -142,7 +149,7 @@ def _of_adjacency(matrix: Any) -> _Arrays:
         entries = matrix.tocoo()
         edges, values = np.stack([entries.row, entries.col]).astype(np.int64), entries.data
     if not (values == 1).all():
-        warn("the values of the adjacency are weights, which are not used; entries of 0 are no links")
+        warn("values of the adjacency are ignored as weights; stored entries of 0 are not links")
     return {"edge_index": edges[:, values != 0], "num_nodes": np.array(matrix.shape[0])}
 
 
@@ -156,12 +163,12 @@ def _tables(data: Any, encoder: str, split_index: int | None) -> GivenData:
         is_typed = any(name in _RELATIONS for name in names)
         if is_typed and len(names) == 2:
             raise UsageError(
-                f"triples have three columns, head, relation and tail, and data has {[*data.columns]}\n"
-                "Give all of them as columns; those of an index become columns by reset_index()"
+                f"triples have three columns, head, relation and tail, but data has {[*data.columns]}\n"
+                "Give all three as columns; reset_index() makes columns of an index"
             )
         ends = link_columns(names)
         others = [kind for i, kind in enumerate(data.dtypes) if ends is not None and i not in ends]
-        # to the other models, numbers beside two ends are weights, words are relations
+        # For other models, a third column of numbers is a weight, and a third column of words a relation.
         weighted = ends is not None and all(getattr(kind, "kind", "O") in "iufb" for kind in others)
         learns_links = encoder in ("pair", "node") or weighted
         if len(names) == 2 or (learns_links and not is_typed):
@@ -177,7 +184,7 @@ def _tables(data: Any, encoder: str, split_index: int | None) -> GivenData:
 
 
 def refuse_data_module(data: Any) -> None:
-    """Say what of a DataModule is meant, where a graph is wanted.
+    """Refuse a DataModule where a graph is expected, and name its attribute that is the graph.
 
     Raises:
         UsageError: for a DataModule.
@@ -187,12 +194,12 @@ def refuse_data_module(data: Any) -> None:
         return
     parts = [name for name in ("knowledge_graph", "graph") if isinstance(getattr(kind, name, None), property)]
     what = f"data=datamodule.{parts[0]}" if parts else "one graph of it"
-    raise UsageError(f"data is a {kind.__name__}, which makes batches of a graph\nGive {what}")
+    raise UsageError(f"data is a {kind.__name__}, but a graph is expected\nGive {what}")
 
 
 def _triples(split_index: int | None, *parts: Any) -> GivenData:
     if split_index is None:
-        raise UsageError("data= holds no pairs of nodes, and the model predicts links\nGive a graph of links")
+        raise UsageError("data= has no pairs of nodes, but the model predicts links\nGive a graph of links")
     return GivenData("kg", split_triples(*parts, split_seed=split_index).save)
 
 
@@ -207,7 +214,7 @@ def _named_links(pairs: Any) -> GivenData:
 
 
 def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
-    """Links as arrays, from which a split is drawn where they are read: `--data.split_index` says which."""
+    """Links as arrays; their split is drawn when the file is read, by `--data.split_index`."""
 
     def write(path: Path) -> None:
         write_atomically(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
@@ -216,10 +223,10 @@ def _links(arrays: _Arrays, *, is_directed: bool = False) -> GivenData:
 
 
 def _try_split(arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], *, is_directed: bool) -> None:
-    """Refuse links that cannot be trained on."""
+    """Refuse links that cannot be split for training."""
     x = arrays.get("x")
     with warnings.catch_warnings():
-        # refused now, before anything is written; what is dropped is told when the file is read
+        # Errors are wanted now, before a file is written. Its warnings come when the file is read.
         warnings.simplefilter("ignore", GraphzooDataWarning)
         link_graph_from_edges(
             torch.from_numpy(np.ascontiguousarray(arrays["edge_index"])),
@@ -231,10 +238,10 @@ def _try_split(arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], *, is_direc
 
 
 def _learns_labels(encoder: str, found: bool, names: str, attributes: Iterable[Any]) -> bool:
-    """Whether labels are learnt; that an encoder of nodes learns links for want of labels is told."""
+    """Whether labels are learnt; warns if an encoder of nodes learns links for lack of labels."""
     if encoder == "node" and not found:
         there_are = ", ".join(sorted(map(str, attributes))) or "none"
-        warn(f"data has no labels, links are learnt: labels are called {names}, its attributes {there_are}")
+        warn(f"data has no labels (attribute {names}), so links are learnt; its attributes are {there_are}")
     return found and encoder in ("node", "")
 
 
@@ -245,7 +252,7 @@ def _pyg(data: Any, encoder: str) -> GivenData:
             + (
                 "Give its links as triples: (source, kind, target)"
                 if encoder == "query"
-                else "Make one of it: data.to_homogeneous(); the kinds of nodes and links are not used then"
+                else "Convert it: data.to_homogeneous(); the kinds of nodes and links are then not used"
             )
         )
     refuse_batch(data, "data")
@@ -265,7 +272,7 @@ def _pyg(data: Any, encoder: str) -> GivenData:
 
 
 def _networkx(graph: Any, encoder: str) -> GivenData:
-    """Labels under "y" or "label", features "x" (or every other number), splits under "split"."""
+    """Read node attributes: labels "y" or "label", features "x" (else all other numbers), and "split"."""
     about = dict(graph.nodes(data=True))
     if not about:
         raise UsageError("the networkx graph has no nodes")
@@ -273,7 +280,8 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     attributes = {name for each in about.values() for name in each}
     learns_labels = _learns_labels(encoder, key is not None, "y or label", attributes)
     named = _names(about)
-    names = list(named) if learns_labels else node_order(named)  # as a table of nodes, or a file of links
+    # The order is that of a table of nodes, or of a file of links.
+    names = list(named) if learns_labels else node_order(named)
     about = {named[name]: about[named[name]] for name in names}
     number = {node: position for position, node in enumerate(about)}
     edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
@@ -286,8 +294,8 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
         return _links(arrays, is_directed=graph.is_directed())
     if "x" not in arrays:
         raise UsageError(
-            "the nodes of the networkx graph have labels and no features\n"
-            'Give each a number or a list of them, its degree for one: graph.nodes[node]["x"] = ...'
+            "the nodes of the networkx graph have labels but no features\n"
+            'Give each node a number or a list of numbers, such as its degree: graph.nodes[node]["x"] = ...'
         )
     known = [each.get(key) for each in about.values()]
     arrays["y"] = np.array(["" if label is None or label != label else str(label) for label in known])
@@ -296,22 +304,22 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
     del arrays["num_nodes"]
     if graph.is_directed():
-        warn("networkx graph: its edges count in both directions where labels are learnt")
+        warn("networkx graph: edges are taken in both directions, because labels are learnt")
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
 
 
 def _node_names(names: Sequence[str]) -> _Arrays:
-    """The array of the names of nodes, where they are more than the nodes' numbers."""
+    """The array of node names; nothing if the names are just the numbers 0..N-1."""
     return {"node_names": np.array(names)} if proper_names(names) else {}
 
 
 def _names(nodes: Iterable[Any]) -> dict[str, Any]:
-    """The nodes of a networkx graph by their names, which are those of one node each."""
+    """The nodes of a networkx graph by their names; two nodes of one name are refused."""
     named: dict[str, Any] = {}
     for node in nodes:
         if (name := str(node)) in named:
             raise UsageError(
-                f"nodes {named[name]!r} and {node!r} of the networkx graph would both be called {name!r}\n"
+                f"nodes {named[name]!r} and {node!r} of the networkx graph have the same name {name!r}\n"
                 "Rename one of them: networkx.relabel_nodes(graph, {...})"
             )
         named[name] = node
@@ -319,27 +327,27 @@ def _names(nodes: Iterable[Any]) -> dict[str, Any]:
 
 
 def _attribute(about: _Attributes, *wanted: str) -> str | None:
-    """The first of the wanted attributes that a node has, as the graph writes it; None without any."""
+    """The first wanted attribute that any node has, in the graph's spelling; None if there is none."""
     written = {name.lower(): name for each in about.values() for name in each if isinstance(name, str)}
     return next((written[name] for name in wanted if name in written), None)
 
 
 def _split(about: _Attributes) -> list[str | None]:
-    """The mask that each node is in; None for a node without a split."""
+    """Name of the mask that each node belongs to; None for a node without a split."""
     key, masks = _attribute(about, "split"), []
     for node, attributes in about.items():
         part = attributes.get(key)
         mask = _PARTS.get(str(part).lower())
         if mask is None and part is not None and part == part and part != "":
             raise UsageError(
-                f"node {node!r} of the networkx graph: {key} is {part!r}; it is train, valid, test or None"
+                f"node {node!r} of the networkx graph: {key} is {part!r}; give train, valid, test or None"
             )
         masks.append(mask)
     return masks
 
 
 def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
-    """Features of nodes, [N, F]; None without any."""
+    """Features of the nodes, [N, F], float32; None if there are none."""
     key = _attribute(about, "x")
     names = _numbers(about) if key is None else [key]
     if not names:
@@ -347,15 +355,19 @@ def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
     rows = []
     for node, attributes in about.items():
         if missing := [name for name in names if name not in attributes]:
-            raise UsageError(f"node {node!r} has no {missing[0]!r}; the others have: give it to every node")
+            raise UsageError(f"node {node!r} has no {missing[0]!r}, others have it; give it to every node")
         rows.append(np.concatenate([np.ravel(np.asarray(attributes[name])) for name in names]))
     if len({len(row) for row in rows}) > 1:
-        raise UsageError(f'"{key}" has another length at some nodes; give every node as many features')
+        raise UsageError(f'"{key}" differs in length between nodes; give all nodes equally many features')
     return np.stack(rows).astype(np.float32)
 
 
 def _numbers(about: _Attributes) -> list[str]:
-    """Attributes that are numbers; what is one at most nodes only is refused, what is seldom one is told."""
+    """Names of the attributes that are a number at every node.
+
+    An attribute that is a number at more than half of the nodes, but not at all, is refused. Other attributes
+    are left out with a warning.
+    """
     features, others = [], []
     for name in dict.fromkeys(name for each in about.values() for name in each):
         if str(name).lower() in (*_LABELS, "split"):
@@ -366,11 +378,11 @@ def _numbers(about: _Attributes) -> list[str]:
         elif 2 * len(wrong) < len(about):
             value = about[wrong[0]].get(name)
             raise UsageError(
-                f"node {wrong[0]!r} of the networkx graph: {name} is {value!r}, at most others a number\n"
-                f"Give every node a number, or take {name} from all of them"
+                f"node {wrong[0]!r} of the networkx graph: {name} is {value!r}, but a number at most nodes\n"
+                f"Give every node a number, or remove {name} from all nodes"
             )
         else:
             others.append(str(name))
     if others:
-        warn(f"networkx graph: attributes without numbers are no features and left out: {', '.join(others)}")
+        warn(f"networkx graph: attributes that are not numbers are left out: {', '.join(others)}")
     return features

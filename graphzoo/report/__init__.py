@@ -1,6 +1,6 @@
 """Pictures of runs, and reports as one HTML file.
 
-Names load on first use, so that importing graphzoo costs nothing.
+Names load on first use, so that importing graphzoo is fast.
 """
 
 from __future__ import annotations

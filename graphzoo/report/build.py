@@ -1,4 +1,4 @@
-"""From run directories to a report: which sections there are and what is in them."""
+"""Build a report from run directories: its sections and their content."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ if TYPE_CHECKING:
     from graphzoo.analysis import Evaluation
 
 
-# A page with more settings than this shows the results and curves of all, and the rest of these.
+# A report shows results and curves of all settings, but the other sections only of the first ones.
 _MOST_DETAILED = 6
 
 
 def build_report(groups: Sequence[Group], options: Options | None = None) -> Report:
-    """Everything that a report shows of some settings.
+    """Build the report of some settings.
 
-    Damaged files and facts with unknown names are refused (`UsageError`).
+    Args:
+        groups: Runs, one group per setting.
+        options: Options of the report; None takes the defaults.
+
+    Raises:
+        UsageError: if a file is damaged, or a fact of the options has an unknown name.
     """
     options = options or Options()
     alone = len(groups) == 1
@@ -44,7 +49,7 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
     if depth := depth_pictures(groups):
         sections.append(Section("Depth", depth))
     curves = curve_blocks(groups)
-    # heuristics have nothing to learn, and a test of its own shows no training
+    # There is no note for heuristics, which are not trained, or for runs of `graphzoo test`.
     if not curves and any(record.result.get("command", "fit") == "fit" for record in records):
         curves = [Note("No run has written a metrics.csv, so there are no curves.")]
     if curves:
@@ -59,7 +64,7 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
             sections += [Section(part.title, part.blocks, level=3) for part in (*one.first, *one.last)]
     if len(groups) > _MOST_DETAILED:
         left = ", ".join(group.label for group in groups[_MOST_DETAILED:])
-        text = f"Details are shown of the first {_MOST_DETAILED} settings. Give the others alone: {left}"
+        text = f"Details are shown for the first {_MOST_DETAILED} settings only. Others to give alone: {left}"
         sections.append(Section("Further settings", [Note(text)]))
     runs = len(records)
     title = groups[0].label if alone else common_title(groups)
@@ -70,7 +75,7 @@ def build_report(groups: Sequence[Group], options: Options | None = None) -> Rep
 
 
 class _Detailed(NamedTuple):
-    """Sections about one setting: what is seen before the curves, and behind them."""
+    """A sentence and the sections about one setting, those before and those after the curves."""
 
     learned: str
     first: list[Section]
@@ -90,13 +95,13 @@ def _detailed(group: Group, groups: Sequence[Group], options: Options, prefix: s
 
 
 def _with_pictures(section: Section, pictures: Sequence[Picture]) -> Section:
-    """The pictures below the open tables at the top, whose scores they show."""
+    """The section with pictures below its first unfolded tables, whose scores they show."""
     tables = list(takewhile(lambda block: isinstance(block, TableBlock) and not block.folded, section.blocks))
     return Section(section.title, [*tables, *pictures, *section.blocks[len(tables) :]], section.level)
 
 
 def _evaluations(group: Group) -> tuple[list[tuple[Record, Evaluation]], list[Block]]:
-    """What the tests of the runs have left, the least damaged first, and what is damaged."""
+    """The evaluations of the runs, the least damaged first, and notes about damaged parts."""
     from graphzoo.analysis import Evaluation
 
     ranked: list[tuple[int, Record, Evaluation]] = []
@@ -118,10 +123,10 @@ def _evaluations(group: Group) -> tuple[list[tuple[Record, Evaluation]], list[Bl
 def _evaluation(
     group: Group, loaded: Sequence[tuple[Record, Evaluation]], prefix: str
 ) -> tuple[list[Block], list[Block]]:
-    """The best and the worst answers of a test, and everything else about it."""
+    """The best and worst predictions of a test, and all other blocks about it."""
     if not any((record.path / "evaluation" / "test").is_dir() for record in group.records):
         command = f"graphzoo test --ckpt_path {typed(group.first.path)}"
-        again = f"Testing it again writes one into a folder of its own, which can be plotted then: {command}"
+        again = f"Testing it again writes a new run folder, which can be plotted: {command}"
         return [], [Note(f"The run has no folder evaluation/test. {again}", warning=True)]
     if not loaded:
         return [], []
@@ -150,12 +155,12 @@ def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str)
         blocks = model_blocks(record, options, prefix, depth_drawn=on_depth_curve(group, groups))
     except UsageError as error:
         if options.facts:
-            raise  # the user's own words
+            raise  # the user gave a wrong fact
         return [Note(f"There is no picture of the model: {error}", warning=True)]
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        text = "There is no picture of the model: it takes more memory than there is. Try another --device."
+        text = "There is no picture of the model: it needs more memory than there is. Try another --device."
         return [Note(text, warning=True)]
     if len(group.records) > 1 and blocks:
         blocks.insert(0, Note(f"Of one of the runs: {record.name}."))
@@ -163,7 +168,7 @@ def _model(group: Group, groups: Sequence[Group], options: Options, prefix: str)
 
 
 def _facts(group: Group) -> list[Block]:
-    from graphzoo.system.units import duration  # brings Lightning
+    from graphzoo.system.units import duration
 
     record = group.first
     result = record.result

@@ -1,4 +1,4 @@
-"""What a report is made of, before it becomes HTML or files: sections of text, tables and pictures."""
+"""The content of a report before it becomes HTML or files: sections of text, tables and pictures."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class Picture:
     """A picture that is drawn when it is needed."""
 
     name: str  # for files and anchors: letters, digits and dashes
-    title: str  # above it, a few words
-    alt: str  # what it shows, for those who cannot see it
+    title: str  # a few words above it
+    alt: str  # text for readers who cannot see it
     draw: Callable[[], Figure]  # called inside `graphzoo.report.style.drawing()`
-    caption: str = ""  # what to know when reading it
-    wide: bool = False  # takes the whole width of the page where there is room
+    caption: str = ""  # explanation below it
+    wide: bool = False  # whether it may take the whole width of the page
 
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table of cells that are text already; the first of a row names it."""
+    """A table of texts; the first cell of a row is its name."""
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     numeric: frozenset[int] = frozenset()  # positions of columns that are aligned to the right
     note: str = ""  # below the table, such as how many rows are left out
-    folded: bool = False  # shown only when asked for
-    beside: bool = False  # stands beside its neighbour of the same kind where there is room
+    folded: bool = False  # whether the reader has to unfold it
+    beside: bool = False  # whether it may be beside its neighbour of the same kind
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to be typed into a shell, below a caption."""
+    """Commands for a shell, below a caption."""
 
     caption: str
     text: str
@@ -57,7 +57,7 @@ Block = Picture | TableBlock | Note | Code
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, of level 2 or 3, and what is below it; pictures in a row are side by side."""
+    """A heading of level 2 or 3 and the blocks below it; consecutive pictures are side by side."""
 
     title: str
     blocks: Sequence[Block]
@@ -74,12 +74,12 @@ class Report:
 
     @property
     def pictures(self) -> list[Picture]:
-        """All pictures, in order."""
+        """All pictures of the report, in order."""
         return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
 
 
 def slug(text: str) -> str:
-    """Letters, digits and dashes that name a file or an anchor.
+    """A name of letters, digits and dashes for a file or an anchor.
 
     >>> slug("test/hits@10 of GALiT")
     'test-hits-10-of-galit'
@@ -89,9 +89,9 @@ def slug(text: str) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """What a report shows beside what the runs have written down."""
+    """What a report shows in addition to the files of the runs."""
 
-    models: bool = True  # trained models are loaded, for pictures of what they attend to
-    # (head, relation, tail), of which the attended entities are shown; empty: some of the test split
+    models: bool = True  # whether trained models are loaded, for pictures of their attention
+    # facts (head, relation, tail) whose attended entities are shown; empty takes some of the test split
     facts: tuple[tuple[str, str, str], ...] = ()
-    device: str = "cpu"  # where models run
+    device: str = "cpu"  # device of the models

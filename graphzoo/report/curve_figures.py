@@ -1,4 +1,4 @@
-"""Learning curves of one or several settings, and what their depth does to the result."""
+"""Learning curves of one or several settings, and results over the number of layers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _MAIN_METRICS = ("mrr", "acc", "auroc", "rmse")
 _RATE = "train/lr"
-# Fewer points than this are marked where they lie apart: a line alone would claim what lies between.
+# Up to this number, points that are far apart get a mark: a line alone would suggest values between them.
 _FEW_POINTS = 80
-# Metrics worth a picture, in this order; those that end in _per_s are added.
+# Metrics that have a picture, in this order; those that end in _per_s are added.
 _WANTED = {
     "train/loss": "Training loss",
     "train/auxiliary_loss": "Auxiliary loss",
@@ -43,7 +43,7 @@ _LOG = ("train/grad_norm", _RATE)
 
 
 class _Lines(NamedTuple):
-    """Curves of one group: one per run, where their best checkpoints lie, and their mean."""
+    """The curves of one group: one per run, the points of their best checkpoints, and their mean."""
 
     label: str
     runs: list[Points]
@@ -52,9 +52,9 @@ class _Lines(NamedTuple):
 
 
 def curve_blocks(groups: Sequence[Group], *, speed: bool = False) -> list[Block]:
-    """Pictures of what the runs logged, validation first: times and memory if `speed`, or everything else.
+    """Pictures of the logged metrics, validation first: times and memory if `speed`, else all others.
 
-    What no run has two values of stands in a sentence.
+    Metrics with a single value in every run are in a sentence instead.
     """
     pictures: list[Block] = []
     alone = []
@@ -62,7 +62,7 @@ def curve_blocks(groups: Sequence[Group], *, speed: bool = False) -> list[Block]
         lines = [(number, _lines(group, name)) for number, group in enumerate(groups)]
         lines = [(number, line) for number, line in lines if line.runs]
         values = {y for _, line in lines for run in line.runs for _, y in run}
-        # a constant rate is listed with the settings
+        # A constant learning rate is in the table of settings.
         if _is_speed(name) != speed or not lines or (name == _RATE and len(values) == 1):
             continue
         if all(len(run) == 1 for _, line in lines for run in line.runs):
@@ -72,7 +72,7 @@ def curve_blocks(groups: Sequence[Group], *, speed: bool = False) -> list[Block]
         draw = partial(_draw, lines, name, several=len(groups) > 1)
         pictures.append(Picture(slug(name), title, alt, draw))
     note = _curve_note(groups) if pictures and not speed else ""
-    single = f"With one value each there is no curve to draw. {'; '.join(alone)}." if alone else ""
+    single = f"Metrics with a single value have no curve. {'; '.join(alone)}." if alone else ""
     return [*([Note(note)] if note else []), *pictures, *([Note(single)] if single else [])]
 
 
@@ -87,7 +87,7 @@ def _tell_alone(title: str, lines: Sequence[_Lines], *, several: bool) -> str:
 
 
 def _curve_note(groups: Sequence[Group]) -> str:
-    """How the curves are to be read."""
+    """A note that explains the curves."""
     notes = []
     if any(len(group.records) > 1 for group in groups):
         notes.append("Thin lines are runs, the thick one their mean.")
@@ -96,7 +96,7 @@ def _curve_note(groups: Sequence[Group]) -> str:
         notes.append("A dot marks the validation whose checkpoint was tested.")
     curves = (points for group in groups for one in group.records for points in one.curves.values.values())
     if any(len(points) > len(thin(points)) for points in curves):
-        notes.append("Of long curves the highest and lowest values of each stretch are drawn.")
+        notes.append("Long curves show the highest and lowest values of each segment.")
     return " ".join(notes)
 
 
@@ -108,7 +108,7 @@ def _metrics(groups: Sequence[Group]) -> dict[str, str]:
     records = [record for group in groups for record in group.records]
     logged = list(dict.fromkeys(name for record in records for name in record.curves.values))
     titles: dict[str, str] = {}
-    # settings of several tasks have main metrics of their own
+    # Settings of different tasks have different main metrics.
     main = {name for group in groups if (name := _main_metric(group))}
     for metric in sorted(main, key=lambda name: (*_MAIN_METRICS, name).index(name)):
         titles[f"val/{metric}"] = f"Validation {_name(metric)}"
@@ -125,7 +125,7 @@ def _metrics(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def _main_metric(group: Group) -> str:
-    """The metric by which the group's best checkpoint was chosen, or would have been; empty without any."""
+    """The validation metric that chose the group's checkpoints, or the usual one; "" if there is none."""
     logged = {name for record in group.records for name in record.curves.values}
     for record in group.records:
         for monitored in record.result.get("validation") or {}:
@@ -136,10 +136,10 @@ def _main_metric(group: Group) -> str:
 
 
 def _points(record: Record, metric: str) -> Points:
-    """The points of a metric; of the learning rate those of the column with the most rows, as they are."""
+    """The points of a metric; for the learning rate, those of the column with the most rows."""
     if metric != _RATE:
         return record.curves.of(metric)
-    # one per group of parameters says the same twice, and the rows of the progress may be far apart
+    # One group of parameters is enough. The rows of progress may be far apart.
     columns = [name for name in record.curves.values if name.startswith("lr-")][:1]
     columns_of_points = [record.curves.values.get(name, []) for name in (*columns, _RATE)]
     return max(columns_of_points, key=len)
@@ -165,7 +165,7 @@ def _lines(group: Group, metric: str) -> _Lines:
 
 
 def _tested_at(record: Record) -> float | None:
-    """Epochs done at the validation that chose the tested checkpoint: of those in its epoch, the best one."""
+    """Epochs at the validation of the tested checkpoint; of several in its epoch, the best one."""
     if record.best_epoch is None:
         return None
     end = record.best_epoch + 1.0
@@ -196,7 +196,7 @@ def _tell(line: _Lines) -> str:
 def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, several: bool) -> Figure:
     figure = new_figure(2.45 + 0.17 * (len(lines) if several else 0))
     axes = figure.add_subplot()
-    style = "steps-post" if metric == _RATE else "default"  # a rate holds until it is changed
+    style = "steps-post" if metric == _RATE else "default"  # a learning rate is constant until it changes
     for number, line in lines:
         tone = color(number)
         alone = len(line.runs) == 1
@@ -213,7 +213,7 @@ def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, several: bool) ->
             axes.scatter(across, up, s=size, color=tone, edgecolors=INK, linewidths=0.6, zorder=3)
     _finish(axes, log=metric in _LOG)
     if _is_speed(metric) and axes.get_yscale() == "linear":
-        # a tenth more memory must not look like twice as much
+        # Start at 0, so that a small increase does not look large.
         axes.set_ylim(0, max(axes.get_ylim()[1], 1.08 * axes.dataLim.y1))
     if metric == "train/attention_entropy":
         axes.set_ylim(0, 1.02)
@@ -224,7 +224,7 @@ def _draw(lines: Sequence[tuple[int, _Lines]], metric: str, *, several: bool) ->
 
 
 def _mark(points: Points) -> str:
-    """A mark for points of which fewer than one lies in an epoch."""
+    """The marker of a curve: points get one if there are few of them, or less than one per epoch."""
     apart = len(points) < min(_FEW_POINTS, 0.9 * (points[-1][0] - points[0][0]))
     return "o" if len(points) < 3 or apart else "None"
 
@@ -236,14 +236,14 @@ def _finish(axes: Axes, *, log: bool) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     low, high = axes.dataLim.intervaly
     if not (math.isfinite(low) and math.isfinite(high)):
-        low, high = 0.0, 1.0  # nothing follows from such ends
+        low, high = 0.0, 1.0  # infinite values give no limits
     if log and low > 0 and high / low > 30:
         axes.set_yscale("log")
-        if high / low < 1e3:  # powers of ten alone may be one tick
+        if high / low < 1e3:  # powers of ten alone may give a single tick
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
         plain_ticks(axes, "y")
     elif not high - low > 1e-9 * max(abs(high), 1e-12):
-        axes.set_ylim(0, 2 * high if high > 0 else 1)  # a constant: no scale of rounding errors
+        axes.set_ylim(0, 2 * high if high > 0 else 1)  # a constant: do not magnify rounding errors
     axes.ticklabel_format(axis="x", useOffset=False) if axes.get_xscale() == "linear" else None
     if axes.get_yscale() == "linear":
         axes.ticklabel_format(axis="y", useOffset=False, style="plain")
@@ -260,7 +260,7 @@ def _legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
 
 
 def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
-    """Test metrics over the number of layers, for settings that differ in nothing else (PENCIL's Fig. 5)."""
+    """Test metrics over the number of layers, for settings that are otherwise the same (PENCIL's Fig. 5)."""
     metrics: dict[str, list[dict[int, Group]]] = {}
     for family in _depth_families(groups):
         metrics.setdefault(lead_metric(next(iter(family.values()))), []).append(family)
@@ -273,7 +273,7 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
             at = [f"{depth}: {mean[0]:.4g}" for depth, mean in means.items() if mean]
             record = next(iter(family.values())).first
             depths.append(f"{record.model} on {record.data_name}, layers and {name}: {', '.join(at)}.")
-        caption = "Settings that differ in nothing but the number of layers."
+        caption = "The settings differ only in the number of layers."
         if any(len(group.records) > 1 for family in curves for group in family.values()):
             caption += " Points are means over the runs of a depth, bars are one standard deviation."
         pictures.append(
@@ -289,14 +289,14 @@ def depth_pictures(groups: Sequence[Group]) -> list[Picture]:
 
 
 def on_depth_curve(group: Group, groups: Sequence[Group]) -> bool:
-    """Whether a depth curve of these settings tells of this one."""
+    """Whether this setting is on a depth curve of these settings."""
     key, depth = _without_depth(group)
     others = {other for other_key, other in map(_without_depth, groups) if other_key == key}
     return depth is not None and bool(others - {None, depth})
 
 
 def _depth_families(groups: Sequence[Group]) -> list[dict[int, Group]]:
-    """Depth -> setting, ascending, for settings that differ in nothing else."""
+    """Settings by depth, ascending, for each family of settings that differ only in depth."""
     families: dict[str, dict[int, Group]] = {}
     for group in groups:
         key, depth = _without_depth(group)
@@ -306,7 +306,7 @@ def _depth_families(groups: Sequence[Group]) -> list[dict[int, Group]]:
 
 
 def _without_depth(group: Group) -> tuple[str, int | None]:
-    """All that makes a setting but its depth, and the depth if it has one and was tested."""
+    """A key of all of a setting but its depth, and the depth; None if it has none or was not tested."""
     record = group.first
     config = copy.deepcopy(record.config)
     depth = _take(config, "model", "encoder", "num_layers")
@@ -316,7 +316,7 @@ def _without_depth(group: Group) -> tuple[str, int | None]:
 
 
 def _take(config: Any, *names: str) -> Any:
-    """Remove a setting, at any `init_args` on the way, and return it; None where it is not set."""
+    """Remove a nested setting, skipping `init_args`, and return it; None if it is not set."""
     for name in names[:-1]:
         config = config.get(name) if isinstance(config, dict) else None
         if isinstance(config, dict) and "init_args" in config:

@@ -1,7 +1,7 @@
-"""`graphzoo dashboard`: the panels of a Weights & Biases workspace, as code.
+"""`graphzoo dashboard`: the panels of a Weights & Biases workspace.
 
-What a panel shows is a plain tuple here, so that a test can look for its metric in a run; `wandb-workspaces`
-makes the workspace of it.
+A panel is a plain tuple here, so that tests can look for its metrics in a run. `wandb-workspaces` makes the
+workspace.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ Kind = Literal["line", "number", "bars", "seeds", "seed bars", "table", "paralle
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel."""
+    """One panel of the workspace."""
 
     section: str
     title: str
-    # "line" over steps; "number" and "bars" of the summary; "seeds" and "seed bars": lines and bars of the
-    # mean over a group of runs, with one standard deviation; "table" a logged table; "parallel" coordinates
+    # "line": curves over steps. "number" and "bars": values of the summary. "seeds" and "seed bars": lines
+    # and bars of the mean over a group of runs, with one standard deviation. "table": a logged table.
+    # "parallel": parallel coordinates.
     kind: Kind
-    metrics: tuple[str, ...]  # logged names; settings begin with "config:"
-    tasks: tuple[str, ...]  # whose runs have them
+    metrics: tuple[str, ...]  # logged names; names of settings begin with "config:"
+    tasks: tuple[str, ...]  # short names of the tasks that have the panel
 
 
 _Row = tuple[str, Kind, str, tuple[str, ...]]  # title, kind, metrics and tasks
@@ -46,7 +47,10 @@ _HITS = {f"hits@{k}": f"Hits@{k}" for k in (20, 50, 100)}
 
 
 def _each(scores: Mapping[str, str], title: str, kind: Kind, metrics: str) -> list[_Row]:
-    """A row per score for the tasks that have it; its words replace WORDS in the title, its name METRIC."""
+    """A row for each score, with the tasks that have it.
+
+    The words of a score replace WORDS in the title, and its name replaces METRIC in the metrics.
+    """
     rows = [task for task in TASKS.values() if task.inference]
     return [
         (
@@ -122,7 +126,7 @@ _ROWS: dict[str, list[_Row]] = {
 
 
 def panels(task: str = "all") -> list[Panel]:
-    """The panels of a task's runs, in the order of `SECTIONS`; those of all tasks for "all"."""
+    """The panels of a task, by its short name, in the order of `SECTIONS`; "all" gives those of all tasks."""
     return [
         Panel(section, title, kind, tuple(metrics.split()), tasks)
         for section in SECTIONS
@@ -132,7 +136,11 @@ def panels(task: str = "all") -> list[Panel]:
 
 
 def workspace(project: str, entity: str, *, task: str = "all", name: str = "graphzoo") -> Workspace:
-    """The workspace, not sent yet, of the panels of a task or of all."""
+    """Make the workspace with the panels of a task, or of all tasks, without sending it.
+
+    Raises:
+        UsageError: if wandb-workspaces is not installed.
+    """
     try:
         import wandb_workspaces.workspaces as ws
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Pictures and tables of what an evaluation left in RUN/evaluation/<split>."""
+"""Pictures and tables of an evaluation in RUN/evaluation/<split>."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_WRITTEN_CELLS, _MOST_NAMED, _MOST_COLOURS = 12, 40, 10
 
 
 def prediction_blocks(tables: Sequence[Table], folder: Path) -> list[Block]:
-    """The first rows of the tables `worst` and `best`; triples as what was asked and what is right."""
+    """The first rows of the tables `worst` and `best`; triples are shown as a query and its right answer."""
     shown = [_asked(table) for table in tables if table.name in ("worst", "best") and len(table.data)]
     return [replace(_rows(table, folder, _FEW_ROWS, folded=False), beside=True) for table in shown]
 
@@ -52,9 +52,12 @@ def _asked(table: Table) -> Table:
 
 
 def evaluation_blocks(tables: Sequence[Table], folder: Path, prefix: str) -> list[Block]:
-    """A picture for each table of an evaluation that is meant to be drawn, and its rows; pictures first.
+    """Pictures of the tables of an evaluation, followed by tables of their rows.
 
-    The `folder` holds the tables' CSV files; names of pictures begin with `prefix`.
+    Args:
+        tables: Tables of the evaluation.
+        folder: Folder of their CSV files, for notes.
+        prefix: What names of pictures begin with.
     """
     pictures: list[Block] = []
     rows: list[Block] = []
@@ -111,7 +114,7 @@ def _bars(table: Table, prefix: str) -> list[Picture]:
         series = [one for one in series if one[0] != "both"]  # their mean
     series.sort(key=lambda one: MEANING.get(one[0], len(MEANING)))  # head before tail, as elsewhere
     most = f"The {MOST_BARS} with the most {weight or 'rows'}"
-    caption = f"{most}; {left:,} more are in the table." if left > 0 else ""
+    caption = f"{most}; the table has {left:,} more." if left > 0 else ""
     first = {name: value for name, value in series[0][1].items() if not math.isnan(value)} or series[0][1]
     low, high = min(first, key=first.__getitem__), max(first, key=first.__getitem__)
     titles = [title or table.y[0] for title, _ in series]
@@ -149,10 +152,10 @@ def _histogram(table: Table, prefix: str) -> list[Picture]:
     totals = ", ".join(f"{float(data[name].sum()):,.0f} {name}" for name in table.y)
     top = data.iloc[int(data[list(table.y)].sum(axis=1).to_numpy().argmax())]
     alt = f"{table.title}. {totals}. Most lie from {float(top['from']):.4g} to {float(top['to']):.4g}."
-    ranks = table.name == "ranks"  # whole numbers, in bins that grow: no axis of numbers
-    title = table.title.partition(": above `")[0]  # the bins are written below
+    ranks = table.name == "ranks"  # whole numbers in growing bins: the axis has names of bins
+    title = table.title.partition(": above `")[0]  # the axis has the bins
     uneven = float(data[list(table.y)].sum().max()) > 20 * max(1.0, float(data[list(table.y)].sum().min()))
-    caption = "Each is drawn as its share of its own total." if uneven and not ranks else ""
+    caption = "Bars are shares of each group's total." if uneven and not ranks else ""
     label = {"ranks": "rank", "scores": "score"}.get(table.name, "value")
     draw = partial(_draw_histogram, data, table.y, label, ranks=ranks, share=uneven and not ranks)
     return [Picture(f"{prefix}-{slug(table.name)}", title, alt, draw, caption)]
@@ -181,12 +184,12 @@ def _draw_histogram(
             places = [place + shift for place in range(len(heights))]
             axes.bar(places, heights, thick, color=tones[number], label=name)
     if ranks:
-        # whole numbers above a start, up to an end
+        # A bin has the whole numbers above its start, up to its end.
         bins = [(start + 1, end) for start, end in zip(starts, ends, strict=True)]
         names = [f"{end:g}" if end <= first else f"{first:g}–{end:g}" for first, end in bins]
         axes.set_xticks(range(len(names)), names, rotation=55, ha="right", rotation_mode="anchor")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(5))  # more of them run into each other
+        axes.xaxis.set_major_locator(MaxNLocator(5))  # more labels would overlap
     axes.set_xlabel(label)
     axes.set_ylabel("share, %" if share else "count")
     axes.grid(axis="y")
@@ -239,7 +242,7 @@ def _matrix(table: Table, prefix: str) -> list[Picture]:
     total = sum(map(sum, grid)) or 1.0
     off = [(count, row, column) for row, column, count in cells if row != column]
     right = total - sum(count for count, _, _ in off)
-    agree = f"{100 * right / total:.1f}% lie where both agree"
+    agree = f"{100 * right / total:.1f}% are in cells where both agree"
     alt = f"{table.title}. {len(rows)} by {len(columns)} cells; {agree}."
     if off and (worst := max(off))[0] > 0:
         met = f"{table.x} {worst[1]}, {table.y[0]} {worst[2]}, {worst[0]:g} {value}"
@@ -274,7 +277,7 @@ def _draw_matrix(
         for i, row in enumerate(grid):
             for j, cell in enumerate(row):
                 if cell:
-                    # of the picture, not of the page: light on the dark end of the scale, dark on the other
+                    # A colour that contrasts with the cell, whatever the page: light on dark, dark on light.
                     tone = "#0b0b0c" if shares[i][j] > 0.55 else "#fbfbfc"
                     axes.text(j, i, f"{cell:g}", ha="center", va="center", color=tone, fontsize=8)
     axes.set_xlabel(y)
@@ -293,7 +296,7 @@ def _scatter(table: Table, prefix: str) -> list[Picture]:
     colours = f" in {len(names)} colours: {', '.join(names)}" if names else ""
     alt = f"{table.title}. {len(data):,} points{colours}."
     diagonal = {table.x, y} == {"target", "predicted"}
-    caption = "On the line predicted and true value are the same." if diagonal else ""
+    caption = "On the line, the predicted and the true value are equal." if diagonal else ""
     draw = partial(_draw_scatter, data, table.x, y, table.label, names, diagonal=diagonal)
     return [Picture(f"{prefix}-{slug(table.name)}", table.title, alt, draw, caption)]
 
@@ -313,7 +316,7 @@ def _draw_scatter(
             part[x].astype(float), part[y].astype(float), s=9, alpha=0.7, linewidths=0,
             color=STEADY[number % len(STEADY)], marker=marks[(number // len(STEADY)) % len(marks)],
             label=short_name(name, 22),
-            # thousands of points as an image: letters stay letters, the file stays small
+            # Thousands of points are one image, which keeps the file small; texts stay texts.
             rasterized=True,
         )  # fmt: skip
     if diagonal:
@@ -322,7 +325,7 @@ def _draw_scatter(
         axes.set_xlabel(x)
         axes.set_ylabel(y)
     else:
-        # the axes of a projection mean nothing by themselves
+        # The values on the axes of a projection have no meaning.
         axes.tick_params(labelbottom=False, labelleft=False, length=0)
         axes.spines[:].set(visible=True, color=FAINT)
     if len(names) > 1:

@@ -1,4 +1,4 @@
-"""What a test has shown, in plain words, from the tables that it left."""
+"""The result of a test in a plain sentence, from the tables of its evaluation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 _FIRST = {1: "first", 10: "among the first ten"}
-# Shares below it are told of a longer list of answers.
+# If the share is smaller, the sentence is about a longer list of answers.
 _SMALL = 0.01
 
 
 def learned(evaluations: Sequence[Evaluation]) -> str:
-    """A sentence about the answers of a model, or empty; shares are means over tests of the same kind."""
+    """A sentence about the answers of a model; "" if no table fits. Shares are means over the evaluations."""
     for name, columns, tell in _TOLD:
         tables = [table.data for one in evaluations if (table := one.table(name)) is not None]
         tables = [data for data in tables if columns <= set(data.columns) and len(data)]
@@ -29,7 +29,7 @@ def learned(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _of_ranks(tables: Sequence[DataFrame]) -> str:
-    """How often the right tail and the right head come first."""
+    """How often the right tail and the right head are ranked first."""
     shares: dict[str, float] = {}
     for k in _FIRST:
         counted = {side: [data for data in tables if data[side].sum()] for side in ("tail", "head")}
@@ -52,7 +52,7 @@ def _of_ranks(tables: Sequence[DataFrame]) -> str:
 
 
 def _of_classes(tables: Sequence[DataFrame]) -> str:
-    """How many nodes get their class, and which class is found least often."""
+    """How many nodes get their class, and which class has the lowest recall."""
     right = [(data["recall"] * data["support"]).sum() / data["support"].sum() for data in tables]
     overall, by_class = fmean(right), _by_class(tables, "recall")
     text = f"{_of_100(overall)} of 100 test nodes get the right class"
@@ -60,7 +60,7 @@ def _of_classes(tables: Sequence[DataFrame]) -> str:
 
 
 def _of_labels(tables: Sequence[DataFrame]) -> str:
-    """How often a node with a yes-no label is above one without it."""
+    """How often a node with a yes-no label scores above one without it."""
     by_label = _by_class(tables, "auroc")
     if not by_label:
         return ""
@@ -70,7 +70,7 @@ def _of_labels(tables: Sequence[DataFrame]) -> str:
 
 
 def _of_hits(tables: Sequence[DataFrame]) -> str:
-    """How often a true link is among the first ten, or among more where that is next to never."""
+    """How often a true link is among the first ten, or among more if that is very rare."""
     shared = set.intersection(*(set(data["k"]) for data in tables))
     shares = {k: fmean([data.set_index("k")["hits"][k] for data in tables]) for k in sorted(shared)}
     if not shares:
@@ -90,7 +90,7 @@ _TOLD: tuple[tuple[str, set[str], Callable[[Sequence[DataFrame]], str]], ...] = 
 
 
 def _by_class(tables: Sequence[DataFrame], column: str) -> dict[str, float]:
-    """The mean figure of each class that any node has."""
+    """The mean value of a column for each class that has nodes."""
     by_class: dict[str, list[float]] = {}
     for data in tables:
         for name, support, value in zip(data["class"], data["support"], data[column], strict=True):
@@ -107,6 +107,6 @@ def _hardest(by_class: dict[str, float], overall: float, what: str) -> str:
 
 
 def _of_100(share: float) -> str:
-    """A share of a hundred; none and all are said only where it is so."""
+    """A share per hundred, with a decimal if it would otherwise be rounded to 0 or 100."""
     whole = f"{100 * share:.0f}"
     return f"{100 * share:.1f}" if whole in ("0", "100") and 0 < share < 1 else whole

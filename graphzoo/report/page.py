@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, no second file, nothing from the network."""
+"""Write a report as one HTML file, without scripts, other files or the network."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ figure,tr,pre{break-inside:avoid}h2,h3{break-after:avoid}
 
 
 def save_pictures(report: Report, folder: Path, ending: str) -> None:
-    """Write each picture of a report into a file of its own: `folder/<its name>.<ending>`, png or svg."""
+    """Write each picture of a report to the file `folder/<its name>.<ending>`, png or svg."""
     folder.mkdir(parents=True, exist_ok=True)
     for picture in report.pictures:
         with drawing():
@@ -110,7 +110,7 @@ def _page(report: Report, drawn: Callable[[], None]) -> str:
     head = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # names come from data: even if one slipped through as markup, nothing could run or be fetched
+        # Names come from data. If one were taken for markup, this policy lets nothing run or be fetched.
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'; img-src data:\">"
         f"<title>{escape(report.title)}</title><style>{_variables()}{_STYLE}</style></head>"
@@ -127,7 +127,7 @@ def _variables() -> str:
     pairs = THEME | _PAPER
     light = "".join(f"--{name}:{pair[0]};" for name, pair in pairs.items())
     dark = "".join(f"--{name}:{pair[1]};" for name, pair in pairs.items())
-    # printers have white paper
+    # The dark theme is for screens only, not for printing.
     return (
         f":root{{color-scheme:light dark;{light}}}\n"
         f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
@@ -147,7 +147,7 @@ def _anchors(report: Report) -> list[str]:
 
 
 def _row(block: Block) -> str:
-    """The class of the row in which a block stands beside its neighbours."""
+    """The CSS class of the row that a block shares with its neighbours; "" if it has none."""
     if isinstance(block, Picture):
         return "pictures"
     return "tables" if isinstance(block, TableBlock) and block.beside else ""
@@ -177,7 +177,7 @@ def _table(table: TableBlock) -> str:
     def cells(row: Sequence[str], tag: str) -> str:
         parts = []
         for place, cell in enumerate(row):
-            # long names may break anywhere, short words nowhere
+            # Long names may break anywhere; short names never do.
             kind = "number" if place in table.numeric else "long" if len(cell) > _LONG else ""
             if not place and not kind and len(cell) <= _SHORT:
                 kind = "short"
@@ -193,7 +193,7 @@ def _table(table: TableBlock) -> str:
     head = cells(table.columns, "th")
     rows = "".join(cells(row, "td") for row in table.rows)
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    # whoever has no mouse scrolls what has the focus
+    # A table can get the focus, so that it can be scrolled by keyboard.
     shown = (
         f'<div class="table" tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
         f"<caption>{escape(table.caption)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table></div>{note}"
@@ -206,6 +206,6 @@ def _table(table: TableBlock) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that may break where names and paths have their joints, not before a unit or a "?"."""
+    """Text of a cell, which may break after "_" and "/", but not before "%" and the "?" of a query."""
     shown = escape(text).replace(" %", "\N{NO-BREAK SPACE}%").replace(", ?)", ",\N{NO-BREAK SPACE}?)")
     return shown.replace("_", "_<wbr>").replace("/", "/<wbr>")

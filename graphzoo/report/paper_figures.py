@@ -1,4 +1,4 @@
-"""Test results beside the paper's: a dot with its deviation, the published figure as a line with a band."""
+"""Test results beside the paper's: a dot with its deviation, and the published value as a line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Inches: a row with its name above it, a panel's axis, and a panel's heading.
+# Heights in inches of a row with its name above it, of a panel's axis, and of a panel's heading.
 _ROW, _AXIS, _HEADING = 0.42, 0.3, 0.22
-# The least width of an axis, as a part of its figures: equal ones make no scale of rounding errors.
+# The least range of an axis relative to its values, so that it does not magnify rounding errors.
 _LEAST_WIDTH = 0.02
 _COLUMNS = 46
 _BAND: Any = {"color": FAINT, "alpha": 0.35, "linewidth": 0}
@@ -40,10 +40,11 @@ class _Row(NamedTuple):
 
 
 def paper_pictures(groups: Sequence[Group]) -> list[Picture]:
-    """Results beside the paper's, where any is published.
+    """Pictures of results beside the paper's, for metrics with a published value.
 
-    One setting has a picture per unit with a row per metric; several have one per metric, with a row per
-    setting in a panel per data set. Settings that no paper knows are beside those on the same data.
+    One setting has a picture per unit, with a row per metric. Several settings have a picture per metric,
+    with a panel per data set and a row per setting. Settings without a published value are shown, too, if
+    another one on the same data has it.
     """
     finished = [(number, group) for number, group in enumerate(groups) if group.figures()]
     if len(groups) == 1:
@@ -75,7 +76,7 @@ def _of_one(group: Group) -> list[Picture]:
 
 
 def _compared(group: Group) -> list[str]:
-    """Metrics with a figure of the paper's and one of the runs, in the order of tables."""
+    """Metrics that both the paper and the runs have, in the order of tables."""
     published = group.published()
     return [name for name in group.figures() if name in published and _can_be_drawn(group, name)]
 
@@ -126,7 +127,7 @@ def _caption(panels: dict[str, list[_Row]]) -> str:
     if any(row.deviation is not None for row in rows):
         sentences.append("Bars are one standard deviation over the runs.")
     if any(row.paper is None for row in rows):
-        sentences.append("Where no line is drawn, no figure is published.")
+        sentences.append("Rows without a line have no published value.")
     return " ".join(sentences)
 
 
@@ -157,7 +158,7 @@ def _panel(axes: Axes, rows: Sequence[_Row]) -> None:
             row.mean, place, xerr=row.deviation or None, color=row.tone, marker="o", markersize=5.5,
             capsize=3, elinewidth=1.6, clip_on=False,
         )  # fmt: skip
-        # above its row: beside it, the name of a setting would leave no room on a phone
+        # The name is above its row: beside it, it would leave no room on a phone.
         label = fitted(row.label, _COLUMNS)
         axes.text(0, place - 0.32, label, transform=axes.get_yaxis_transform(), va="bottom")
     axes.set_ylim(len(rows) - 0.6, -0.85)
@@ -170,7 +171,7 @@ def _panel(axes: Axes, rows: Sequence[_Row]) -> None:
 
 
 def _limits(rows: Sequence[_Row]) -> tuple[float, float]:
-    """The ends of an axis: all that is drawn, and some room."""
+    """The limits of an axis: the range of all values, with a margin."""
     pairs = [(row.mean, row.deviation or 0.0) for row in rows]
     pairs += [(row.paper.value, row.paper.deviation or 0.0) for row in rows if row.paper]
     low, high = min(value - by for value, by in pairs), max(value + by for value, by in pairs)

@@ -1,4 +1,4 @@
-"""The figures of a report: test results beside the paper's, and each run's own."""
+"""The results section of a report: test results beside the paper's, and those of each run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from graphzoo.runs.tables import spread
 from graphzoo.system.paths import typed
 
 _NAMES = {"mrr": "MRR", "mr": "mean rank", "rmse": "RMSE"} | PERCENT
-# Metrics side by side in the table of several settings, and runs that are shown unasked.
+# Metrics in the table of several settings, and runs up to which the table of runs is unfolded.
 _COMPARED, _FEW_RUNS = 4, 5
 
 
 def shown_name(metric: str) -> str:
-    """A metric as it is called above figures, with or without `test/`."""
+    """The name of a metric in tables and titles, for a logged name with or without `test/`."""
     short, protocol = split_protocol(metric)
     return ", ".join(filter(None, [_NAMES.get(short, short), protocol]))
 
 
 def common_title(groups: Sequence[Group]) -> str:
-    """Which models on which data."""
+    """A title with the models and data of all groups."""
     models = list(dict.fromkeys(group.first.model for group in groups))
     datas = list(dict.fromkeys(group.first.data_name for group in groups))
     return f"{_listed(models)} on {_listed(datas)}"
@@ -38,13 +38,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def headline(group: Group) -> str:
-    """The main result in a sentence."""
+    """A sentence with the main result of a group."""
     figures, published = group.figures(), group.published()
     if not figures:
         several = len(group.records) > 1
         if all(record.state == "not finished" for record in group.records):
-            return "None is finished yet." if several else "It is not finished yet."
-        return "None was tested." if several else "It was not tested."
+            return "No run is finished yet." if several else "The run is not finished yet."
+        return "No run was tested." if several else "The run was not tested."
     name = lead_metric(group)
     text = f"Test {shown_name(name)}: {spread(name, *figures[name][:2])}"
     if protocol := _protocol(group):
@@ -55,18 +55,18 @@ def headline(group: Group) -> str:
 
 
 def _protocol(group: Group) -> str:
-    """Where a model that trains in neighbourhoods was evaluated; empty for others."""
+    """Where a model that is trained in neighbourhoods was evaluated; "" for other models."""
     return str(group.first.result.get("protocol") or "")
 
 
 def lead_metric(group: Group) -> str:
-    """The metric that a setting is compared by: the first with a published figure, else its table's first."""
+    """The metric for comparing a setting: the first one with a published value, or else its first one."""
     figures, published = group.figures(), group.published()
     return next((name for name in figures if name in published), next(iter(figures)))
 
 
 def results_section(groups: Sequence[Group]) -> Section:
-    """Test figures of all settings, and of each run where a setting has several."""
+    """The section with test results of all settings, and of each run of a setting with several."""
     alone = len(groups) == 1
     finished = [group for group in groups if group.figures()]
     single = all(len(group.records) == 1 for group in groups)
@@ -76,7 +76,7 @@ def results_section(groups: Sequence[Group]) -> Section:
     elif alone:
         blocks.append(_table_of(groups[0], "Test results", single=single))
     else:
-        # tasks have figures of their own, which side by side would leave each other's cells empty
+        # Tasks have different metrics: in one table, many cells would be empty.
         families: dict[tuple[str, ...], list[Group]] = {}
         for group in finished:
             own = tuple(name for name in group.figures() if not split_protocol(name)[1])
@@ -99,24 +99,24 @@ def results_section(groups: Sequence[Group]) -> Section:
 
 
 def _differs(group: Group) -> str:
-    """How the protocol differs from that of the paper's figures, where there are some to compare with."""
+    """How the protocol differs from the paper's, if there are published values; else ""."""
     if group.row or not group.published():
         return str(group.row.get("differs") or "")
     return what_differs(group.first)
 
 
 def _missing(groups: Sequence[Group]) -> str:
-    """Why there are no figures, and what gives some."""
+    """Why there are no test results, and the command that gives some."""
     records = [record for group in groups for record in group.records]
     trained = next((record for record in records if record.state == "not tested"), None)
     if trained is None:
-        return "No run is finished, so there are no test figures yet."
+        return "No run is finished, so there are no test results yet."
     command = f"graphzoo test --ckpt_path {typed(trained.path)}"
-    return f"No run was tested, so there are no test figures. Testing one gives some: {command}"
+    return f"No run was tested, so there are no test results. This command tests one: {command}"
 
 
 def _note(groups: Sequence[Group], *, single: bool) -> str:
-    """How the figures are to be read."""
+    """A note that explains the results."""
     sentences = _selections(groups)
     of_groups = {group.label: words for group in groups if (words := _protocol(group))}
     for label, words in of_groups.items():
@@ -129,7 +129,7 @@ def _note(groups: Sequence[Group], *, single: bool) -> str:
 
 
 def _selections(groups: Sequence[Group]) -> list[str]:
-    """Which checkpoints the figures are of."""
+    """Sentences that say which checkpoints the results are from."""
     by_selection: dict[str, list[str]] = {}
     for group in groups:
         for record in group.records:
@@ -140,12 +140,12 @@ def _selections(groups: Sequence[Group]) -> list[str]:
     for selection, names in by_selection.items():
         of = f" of {_listed(list(dict.fromkeys(names)))}" if len(by_selection) > 1 else ""
         words = selection if selection in SELECTED[1:] else f"checkpoint with the {selection}"
-        sentences.append(f"Test figures{of} are those of the {words}.")
+        sentences.append(f"Test results{of} are from the {words}.")
     return sentences
 
 
 def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False) -> TableBlock:
-    """A row per metric of one setting."""
+    """A table of one setting, with a row per metric."""
     published = group.published()
     rows = []
     for name, (mean, deviation, count) in group.figures().items():
@@ -157,8 +157,8 @@ def _table_of(group: Group, caption: str, *, single: bool, folded: bool = False)
 
 
 def _comparison(groups: Sequence[Group], *, single: bool, alone: bool) -> TableBlock:
-    """A row per setting with the same metrics: the most important ones side by side."""
-    metrics: dict[str, bool] = {}  # -> whether some paper has it
+    """A table with a row per setting, and columns for the most important metrics."""
+    metrics: dict[str, bool] = {}  # metric -> whether any paper has it
     for group in groups:
         published = group.published()
         for name in group.figures():
@@ -191,7 +191,7 @@ def _without_empty(
     *,
     folded: bool = False,
 ) -> TableBlock:
-    """The table without the columns to be dropped and those that hold nothing."""
+    """A table without the columns `dropped` and those that are empty in all rows."""
     filled = [any(row[place] for row in rows) for place in range(len(columns))]
     kept = [place for place, name in enumerate(columns) if name not in dropped and filled[place]]
     cells = [[row[place] for place in kept] for row in rows]

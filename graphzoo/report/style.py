@@ -1,4 +1,4 @@
-"""How pictures look, and how they become SVG for a page that may be light or dark, or files."""
+"""The style of pictures, and writing them to files or as SVG for a light or dark page."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 WIDTH = 3.75
-"""Inches of a picture that is as wide as a phone: at 96 dots per inch its letters are 11 pixels high."""
+"""Width in inches of a picture on a phone; at 96 dots per inch its letters are 11 pixels high."""
 
 INK, FAINT = "#1d1d1f", "#8b8b90"
-# Told apart by those who see few colours too; at least 3:1 against the paper, their dark twins against black.
+# Distinguishable with colour blindness; contrast of at least 3:1 with white; the dark theme with black.
 COLORS = ("#0a66b7", "#c2500a", "#00795e", "#a83a86", "#7a6200", "#5a55c8")
 _DARK = ("#6cb4f5", "#f29a5c", "#4cc9a6", "#e58cc7", "#d6b84a", "#a5a2f5")
 STEADY = ("#2f7fd0", "#d9691f", "#159270", "#bd559f", "#9a7d05", "#7a75e0")
-"""Colours for points that are an image: the same on light and on dark paper, 3:1 against both."""
+"""Colours of rasterized points, the same in the light and the dark theme; contrast 3:1 with both."""
 MEANING = {"head": 0, "tail": 1}
-"""Series that keep their colour in every picture, whatever their order."""
+"""Number of the colour of series that have the same colour in every picture."""
 THEME = {
     "ink": (INK, "#ececf0"),
     "faint": (FAINT, "#8b8b95"),
@@ -40,9 +40,9 @@ THEME = {
 """Name of each colour on the page -> its light and its dark value."""
 
 _SETTINGS: Any = {
-    "svg.fonttype": "none",  # letters stay letters: readable aloud, searchable, small
-    "svg.hashsalt": "graphzoo",  # the same picture is the same file
-    "text.parse_math": False,  # names of entities may hold a $
+    "svg.fonttype": "none",  # text stays text: searchable, small, and readable by screen readers
+    "svg.hashsalt": "graphzoo",  # the same picture gives the same file
+    "text.parse_math": False,  # names of entities may contain a $
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8.5,
@@ -68,36 +68,36 @@ _SETTINGS: Any = {
 }
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-# Everything but XML's Char, and the controls behind ASCII: no page and no SVG may hold it, however escaped.
+# Characters that XML forbids even if escaped, and the control characters after ASCII.
 _DIRECTION = re.compile(f"[{DIRECTIONS}]")
 _NO_CHARACTER = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Settings in which pictures are drawn and written; the caller's own come back afterwards."""
+    """Apply the settings of matplotlib for drawing and writing pictures; the caller's return afterwards."""
     import matplotlib
 
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        # The page's reader has fonts for letters that this machine lacks.
+        # The reader's machine may have fonts for letters that this machine lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def new_figure(height: float = 2.5, *, width: float = WIDTH) -> Figure:
-    """An empty figure, sizes in inches, which no window and no global state knows."""
+    """An empty figure, sizes in inches, outside of pyplot's global state."""
     from matplotlib.figure import Figure as MatplotlibFigure
 
     return MatplotlibFigure(figsize=(width, height), layout="constrained")
 
 
 def color(number: int) -> str:
-    """The colour of the group with that number."""
+    """The colour of the group with this number; colours repeat."""
     return COLORS[number % len(COLORS)]
 
 
 def colors_of(names: Sequence[str]) -> list[str]:
-    """A colour for each of the series of one picture: those of `MEANING` have the same in all pictures.
+    """A colour for each series of a picture; series of `MEANING` have the same colour in all pictures.
 
     >>> colors_of(["tail", "head"]) == colors_of(["head", "tail"])[::-1]
     True
@@ -108,7 +108,7 @@ def colors_of(names: Sequence[str]) -> list[str]:
 
 
 def fitted(text: object, most: int = 46) -> str:
-    """A long name cut in its middle to `most` letters: settings of one model differ at the end.
+    """A name, cut in the middle to `most` letters: names of settings of one model differ at the end.
 
     >>> fitted("pencil on cora, num_layers=2", 21)
     'pencil on …m_layers=2'
@@ -119,7 +119,7 @@ def fitted(text: object, most: int = 46) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text without characters that XML forbids; those that turn the direction of writing are spelt out.
+    r"""The text without characters that XML forbids; invisible and direction characters are escaped.
 
     >>> printable("a\x1b[1mb\x00\u202ec")
     'a[1mb\\u202ec'
@@ -128,7 +128,7 @@ def printable(text: str) -> str:
 
 
 def short_name(text: object, most: int = 28) -> str:
-    r"""A name of the data that fits into a picture: one line, no control characters, never empty.
+    r"""A name from the data for a picture: on one line, without control characters, never empty.
 
     >>> short_name("heart\n attack", 8)
     'heart a…'
@@ -138,7 +138,7 @@ def short_name(text: object, most: int = 28) -> str:
 
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names beside horizontal bars, the first at the top, and a grid to read the bars by."""
+    """Write names beside horizontal bars, the first at the top, and add a grid."""
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0)
@@ -146,7 +146,7 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def plain_ticks(axes: Axes, which: str) -> None:
-    """Figures without powers of ten in mathematical writing, which is switched off."""
+    """Write plain numbers at the ticks: powers of ten would need math text, which is switched off."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -155,9 +155,12 @@ def plain_ticks(axes: Axes, which: str) -> None:
 
 
 def inline_svg(figure: Figure, prefix: str, label: str) -> str:
-    """The figure, drawn inside `drawing()`, as an `<svg>` element: colours are the page's, letters are text.
+    """Convert a figure, drawn inside `drawing()`, to an `<svg>` element with the page's colours and text.
 
-    Every id begins with `prefix`; `label` is read to those who cannot see the picture.
+    Args:
+        figure: The figure.
+        prefix: What all ids of the element begin with.
+        label: Description for screen readers.
     """
     text = io.StringIO()
     empty = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -173,7 +176,7 @@ def inline_svg(figure: Figure, prefix: str, label: str) -> str:
     _, _, width, height = root.attrib["viewBox"].split()
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
-        # the size before any style sheet is read, and the ratio that a browser keeps free
+        # The size before the style sheet is read; its ratio lets a browser reserve the space.
         "width": f"{float(width) * 4 / 3:.0f}",
         "height": f"{float(height) * 4 / 3:.0f}",
         "role": "img",
@@ -190,7 +193,7 @@ def _references(element: ElementTree.Element) -> Iterator[str]:
 
 
 def _tidy(element: ElementTree.Element, prefix: str, wanted: set[str]) -> None:
-    """Leave out what no reader needs, and let the page's style sheet choose colours and letters."""
+    """Remove what is not needed, and let the style sheet of the page set colours and fonts."""
     element.tag = element.tag.removeprefix(_NAMESPACE)
     element.tail = None
     if element.tag not in ("text", "tspan"):
@@ -216,13 +219,13 @@ def _tidy(element: ElementTree.Element, prefix: str, wanted: set[str]) -> None:
         value = re.sub(r"url\(#", f"url(#{prefix}-", " ".join(value.split()))
         if value:
             element.set(name, value)
-    # matplotlib writes no colour where it is black
+    # matplotlib leaves out the colour black.
     if element.tag == "text" and "fill:" not in element.get("style", ""):
         element.set("style", f"{element.get('style', '')}; fill: var(--ink)")
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure, drawn inside `drawing()`, on white, in one piece; the file's ending is the format."""
+    """Write a figure, drawn inside `drawing()`, on white; the suffix of the path is the format."""
     if path.suffix == ".svg":
         text = io.StringIO()
         figure.savefig(text, format="svg", facecolor="white", metadata={"Date": None})

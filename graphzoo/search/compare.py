@@ -1,7 +1,8 @@
-"""Which model for a graph: the zoo's models and the baselines in turn, within a budget of minutes.
+"""Compare models on a graph, within a budget of minutes.
 
-First every model with its own settings, easy ones first. Then other settings of the best few, drawn at
-random. Then more seeds of what is best. Validation decides; the test split is looked at once, for the winner.
+First every model is run with its own settings, simple models first. Then random other settings of the best
+few models are tried, and then more seeds of the best settings. Validation decides. The test split is
+evaluated once, for the winner.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ from graphzoo.system.regular_files import read_regular_text
 from graphzoo.training.options import config_files
 from graphzoo.training.start import last_words, run_here, started
 
-_FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget until which models are begun, and settings drawn
-_LEAST, _PATIENCE = 15.0, 60.0  # seconds that are worth a run; seconds past its share before it is ended
-_FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models left; seeds of the last two; settings that a draw changes
+_FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget for models with own settings, and until the last draw
+_LEAST, _PATIENCE = 15.0, 60.0  # least seconds of a run; seconds after its share when it is ended
+_FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models with drawn settings; seeds of the best two; settings per draw
 STOPPED = "stopped after its share"
 _NO_SHARE = "its share"
-# A run that used up its share is repeated when it would get that many times as much.
+# A run that was stopped at its share is repeated if the new share is at least this many times as long.
 _LONGER = 1.5
-_OVERDUE = 124  # exit status of a run that was ended because it did not end itself
-_GLANCE = 0.5  # seconds between two looks at the clock
-_PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # of `ru_maxrss` in a GiB
-_RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # where a model has no space of its own
+_OVERDUE = 124  # exit status of a run that had to be ended
+_GLANCE = 0.5  # seconds between updates of the time
+_PEAK_UNITS = 2**30 if sys.platform == "darwin" else 2**20  # units of `ru_maxrss` per GiB
+_RATES = Choice((0.0003, 0.001, 0.003, 0.01))  # learning rates of a model without a search space
 
 
 @dataclass(frozen=True)
@@ -55,35 +56,44 @@ class Trial:
 
     model: str  # its name in `TaskInfo.compared`
     seed: int = 0
-    settings: dict[str, Any] = field(default_factory=dict)  # that differ from the model's own
-    metrics: dict[str, float] = field(default_factory=dict)  # on validation, at the best epoch
+    settings: dict[str, Any] = field(default_factory=dict)  # settings that differ from the model's own
+    metrics: dict[str, float] = field(default_factory=dict)  # validation metrics at the best epoch
     seconds: float = 0.0
-    gib: float = 0.0  # peak memory of its process, 0 where it is unknown
-    note: str = ""  # why there is no score, or what is to be known of it
-    share: float = 0.0  # seconds that it was given, 0 where an earlier version did not say
+    gib: float = 0.0  # peak memory of its process in GiB, 0 if unknown
+    note: str = ""  # why there is no score, or a remark about it
+    share: float = 0.0  # seconds that it was given, 0 if an earlier version did not record them
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model of the table: its best settings."""
+    """A row of the table: a model with its best settings."""
 
     model: str
-    score: float | None  # mean of the watched metric on validation over `trials`
-    deviation: float | None  # over seeds, with more than one
-    margin: float  # `deviation` or the error of a mean over as many validation samples, the larger one
+    score: float | None  # mean of the monitored validation metric over `trials`
+    deviation: float | None  # standard deviation over seeds; None for a single one
+    margin: float  # the larger of `deviation` and the standard error of a mean over the validation samples
     trials: tuple[Trial, ...]  # runs of these settings
-    tried: int  # runs of the model all in all
-    seconds: float  # of the longest of `trials`
-    gib: float  # peak memory
-    note: str  # why there is no score
+    tried: int  # number of all runs of the model
+    seconds: float  # time of the longest of `trials`
+    gib: float  # peak memory in GiB
+    note: str  # why there is no score, or a remark about it
 
 
 class Comparison:
-    """A comparison of models in a folder, which continues where it was stopped.
+    """A comparison of models in a folder, which can be continued after a stop.
 
-    The folder holds `trials.jsonl` and a run directory per trial. `data` are the options of `graphzoo fit`
-    that all runs share. The `monitor`, `val/...`, is measured on `num_valid` samples. With `in_process` runs
-    start faster, and their memory is that of all of them.
+    Args:
+        folder: Folder with `trials.jsonl` and a run directory per trial.
+        data: Options of `graphzoo fit` that all runs share.
+        models: Names of the models.
+        monitor: Validation metric that decides, such as "val/mrr".
+        mode: "max" or "min" of this metric.
+        num_valid: Number of validation samples.
+        in_process: Whether runs are in this process, which starts them faster. Their peak memory is then that
+            of all runs together.
+
+    Raises:
+        UsageError: if `trials.jsonl` is damaged.
     """
 
     def __init__(
@@ -97,20 +107,25 @@ class Comparison:
 
     @cached_property
     def _given(self) -> set[str]:
-        """Options that the user has set for every model, in words or files."""
+        """Options that the user has set for all models, on the command line or in files."""
         words = {word.removeprefix("--").partition("=")[0] for word in self.data if word.startswith("--")}
         return words.union(*(flatten(read_settings(Path(file))) for file in config_files(self.data)))
 
     @property
     def seconds(self) -> float:
-        """What the trials have taken."""
+        """The time of all trials so far."""
         return sum(trial.seconds for trial in self.trials)
 
     def work(self, budget: float, tell: Callable[[str, float], None], passed: Callable[[float], None]) -> int:
-        """Run trials until the budget is spent; 0, or the exit status of a trial that somebody stopped.
+        """Run trials until the budget is spent.
 
-        The seconds of the budget are those of all trials, of earlier calls too. `tell` is told what begins
-        and the seconds that are left; `passed`, now and then and at the end of a trial, how many went by.
+        Args:
+            budget: Seconds for all trials, including those of earlier calls.
+            tell: Called with a description of each trial that begins, and the seconds that are left.
+            passed: Called repeatedly with the seconds since its last call.
+
+        Returns:
+            0, or the exit status of a trial that the user stopped.
         """
         for model, seed, settings, share in self._plan(budget):
             tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
@@ -124,7 +139,7 @@ class Comparison:
         return 0
 
     def rows(self) -> list[Row]:
-        """The models, the best first; those without a score last."""
+        """A row per model, the best first, and those without a score last."""
         sign = -1 if self.mode == "max" else 1
         rows = [self._row(model) for model in self.models]
         return sorted(rows, key=lambda row: (row.score is None, sign * (row.score or 0.0)))
@@ -137,11 +152,11 @@ class Comparison:
         return self.folder / "runs" / f"{number:03d}-{model.replace(', ', '-').replace('.', '-')}"
 
     def test_place(self, trial: Trial) -> Path:
-        """The run directory of its test."""
+        """The run directory of the test of a trial."""
         return self.folder / f"test-{self.place(trial).name}"
 
     def _plan(self, budget: float) -> Iterator[tuple[str, int, dict[str, Any], float]]:
-        """Model, seed, settings and seconds of each next trial, which depends on those before."""
+        """Model, seed, settings and seconds of each next trial, which depends on the results so far."""
         least = min(_LEAST, budget / (2 * len(self.models)))
         waiting = self._waiting(budget)
         for number, model in enumerate(waiting):
@@ -163,27 +178,31 @@ class Comparison:
 
     @staticmethod
     def _cut(trial: Trial) -> float:
-        """The seconds of a trial that used up its share, else 0: a longer run has another score."""
+        """The share of a trial that was stopped at it, else 0; a longer run would have another score."""
         return trial.share if trial.note.startswith(STOPPED) else 0.0
 
     def _usual(self, model: str) -> list[Trial]:
-        """The trials of a model as it comes."""
+        """The trials of a model with its own settings and seed 0."""
         return [t for t in self.trials if t.model == model and not t.settings and not t.seed]
 
     def _had(self, model: str) -> float:
-        """Seconds below which a model is not tried as it comes: 0, or more than it has had, if it was cut."""
+        """The share that another trial of a model with its own settings needs.
+
+        It is 0 if there was none, infinite if one was completed, and longer than the last one if that was
+        stopped at its share.
+        """
         last = self._usual(model)[-1:]
         if any(not trial.note.startswith((STOPPED, _NO_SHARE)) for trial in last):
             return math.inf
         return max((_LONGER * (trial.share or trial.seconds) for trial in last), default=0.0)
 
     def _share(self, budget: float, models: Sequence[str]) -> float:
-        """What each of these models gets of the time for models as they come; the others have had theirs."""
+        """The share of each of these models of the time for own settings; other models have used theirs."""
         others = (t.seconds for model in self.models if model not in models for t in self._usual(model))
         return (_FIRST * budget - sum(others)) / len(models)
 
     def _waiting(self, budget: float) -> list[str]:
-        """Models that are tried as they come, for the first time or for longer."""
+        """Models that are tried with their own settings, for the first time or for longer."""
         waiting = [model for model in self.models if self._had(model) < math.inf]
         while waiting:
             share = self._share(budget, waiting)
@@ -194,19 +213,19 @@ class Comparison:
         return waiting
 
     def _searched(self, until: float) -> Iterator[str]:
-        """Models whose settings are drawn, the best few in turn, as long as there is time for one more."""
-        for turn in range(20 * _FINALISTS + 1):  # settings may run out before the time does
+        """Models whose settings are drawn, the best few in turn, while there is time for another trial."""
+        for turn in range(20 * _FINALISTS + 1):  # a limit, as settings may run out before the time
             fit = [row for row in self._fitted()[:_FINALISTS] if row.seconds * 1.2 < until - self.seconds]
             if not fit:
                 return
             yield fit[turn % len(fit)].model
 
     def _fitted(self) -> list[Row]:
-        """The rows of models that are trained, and have a score."""
+        """The rows of models that are trained and have a score."""
         return [row for row in self.rows() if row.score is not None and command_of(row.model, [])[0] == "fit"]
 
     def _draw(self, model: str) -> dict[str, Any]:
-        """Some settings of the model's best trial changed; empty where all that were drawn are known."""
+        """The settings of the model's best trial with some of them changed; empty if none are new."""
         number = sum(trial.model == model for trial in self.trials)
         draw = random.Random(f"{model} {number}")
         try:
@@ -230,14 +249,14 @@ class Comparison:
             note = trials[-1].note if trials else "not tried: no time was left"
             return Row(model, None, None, 0.0, (), len(trials), sum(t.seconds for t in trials), gib, note)
         sign = 1 if self.mode == "max" else -1
-        # by the first seed, which all settings have: a mean of several is compared with others' luck
+        # Compare settings by the first seed, which all of them have.
         newest = {json.dumps(t.settings, sort_keys=True): t for t in scored if t.seed == 0}
         first = max(newest.values(), key=lambda t: sign * t.metrics[self.monitor])
-        # a run that was given more time stands for those before it, of other seeds, too
+        # If a run was repeated with more time, shorter ones are left out, also those of other seeds.
         of_settings = {t.seed: t for t in scored if t.settings == first.settings}.values()
         same = tuple(t for t in of_settings if not self._cut(t) or self._cut(t) >= first.share)
         mean, deviation = mean_and_deviation([t.metrics[self.monitor] for t in same])
-        # the standard error of a mean of figures between 0 and 1 over the validation samples
+        # The standard error of a mean of values between 0 and 1 over the validation samples.
         error = (max(0.0, mean * (1 - mean)) / max(1, self.num_valid)) ** 0.5
         margin = max(deviation or 0.0, error)
         seconds = max(t.seconds for t in same)
@@ -247,10 +266,10 @@ class Comparison:
         self, model: str, seed: int, settings: dict[str, Any], share: float, passed: Callable[[float], None]
     ) -> tuple[Trial, int]:
         folder = self._folder(len(self.trials), model)
-        for left in (folder, self.folder / f"test-{folder.name}"):  # of a trial that was stopped or given up
+        for left in (folder, self.folder / f"test-{folder.name}"):  # of a trial that was interrupted
             if left.exists():
                 lock = RunLock(left)
-                lock.take()  # its process may live, where that of the comparison was killed
+                lock.take()  # its process may still run if that of the comparison was killed
                 shutil.rmtree(left, ignore_errors=True)
                 lock.release()
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -267,17 +286,17 @@ class Comparison:
             passed(seconds)
         metrics, note = self._read(folder, log, status)
         if status == _OVERDUE or (not metrics and not status and seconds > share):
-            note = f"{_NO_SHARE}, {share:.0f} s, was over before a validation: give it more --minutes"
+            note = f"{_NO_SHARE}, {share:.0f} s, ended before a validation: give more --minutes"
         elif words[0] == "fit" and metrics and seconds > 0.95 * share:
             note = f"{STOPPED} of {share:.0f} s"
         trial = Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note, round(share, 1))
         return trial, status
 
     def _read(self, folder: Path, log: Path, status: int) -> tuple[dict[str, float], str]:
-        """Validation metrics of a run at its best epoch, or why there are none."""
+        """Validation metrics of a run at its best epoch, or the reason why there are none."""
         if status:
             return {}, "out of memory" if status == 137 else last_words(log)
-        results = folder / "results.json"  # of a model that is not trained
+        results = folder / "results.json"  # only models that are not trained write it here
         if results.is_file():
             epochs = [read_results(results)["metrics"]]
         else:
@@ -292,7 +311,7 @@ class Comparison:
 
 
 def _earlier(path: Path) -> list[Trial]:
-    """The trials of earlier calls."""
+    """The trials of earlier calls, from trials.jsonl."""
     if not path.exists():
         return []
     trials = []
@@ -307,7 +326,7 @@ def _earlier(path: Path) -> list[Trial]:
 
 
 def command_of(model: str, data: Sequence[str]) -> list[str]:
-    """The words of `graphzoo` that train or evaluate a model on the data."""
+    """The arguments of `graphzoo` that train or validate a model on the data."""
     name, _, how = model.partition(", ")
     if name == "knowformer-any":
         return ["fit" if how else "validate", "--ckpt_path", name, *data]
@@ -315,14 +334,14 @@ def command_of(model: str, data: Sequence[str]) -> list[str]:
 
 
 def _clock(seconds: float) -> str:
-    """Days, hours, minutes and seconds, as Lightning reads them."""
+    """A time as days, hours, minutes and seconds, in the format of Lightning."""
     minutes, rest = divmod(max(1, int(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours // 24:02d}:{hours % 24:02d}:{minutes:02d}:{rest:02d}"
 
 
 def _apart(words: list[str], log: Path, limit: float, passed: Callable[[float], None]) -> tuple[int, float]:
-    """Exit status and peak GiB of a run in a process of its own, which is ended when it is past its limit."""
+    """Exit status and peak GiB of a run in a new process, which is ended after `limit` seconds."""
     with (
         log.open("w", encoding="utf-8") as file,
         started(words, stdout=file, stderr=subprocess.STDOUT) as (process, received),
@@ -348,13 +367,13 @@ def _apart(words: list[str], log: Path, limit: float, passed: Callable[[float], 
 
 
 def _ended(process: subprocess.Popen[bytes]) -> tuple[int, float] | None:
-    """Exit status and peak GiB, None while it runs; Windows does not say how much memory it took: 0."""
+    """Exit status and peak GiB of a process, None while it runs; on Windows the memory is 0 (unknown)."""
     if not hasattr(os, "wait4"):
         status = process.poll()
         return None if status is None else (status, 0.0)
     try:
         pid, ended, usage = os.wait4(process.pid, os.WNOHANG)
-    except ChildProcessError:  # it had ended when it was sent a signal
+    except ChildProcessError:  # it was already waited for
         return process.wait(), 0.0
     if not pid:
         return None
@@ -363,7 +382,7 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, float] | None:
 
 
 def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
-    """The same in this process, whose peak is that of all runs."""
+    """Exit status and peak GiB of a run in this process; the peak is that of all runs so far."""
     with log.open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         status = run_here(words)
     if find_spec("resource") is None:  # on Windows
@@ -374,31 +393,31 @@ def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
 
 
 def _space(model: str) -> Space:
-    """What may be chosen for a model: its search space, or its learning rate."""
+    """The search space of a model; if there is none, a few learning rates."""
     if any(preset.name == model for preset in list_presets("search")):
         return read_space(find_preset("search", model).path)
     return Space(Path("learning rates"), {"model.lr": _RATES})
 
 
 def _value(draw: random.Random, choice: Choice | Range) -> Any:
-    """One of the values, as the distributions of `graphzoo.search.study` draw them."""
+    """Draw a value, with the same distributions as `graphzoo.search.study`."""
     if isinstance(choice, Choice):
         return draw.choice(choice.values)
-    if choice.whole and choice.log:  # each number has its share of the scale, the ends too
+    if choice.whole and choice.log:  # rounding must not halve the probability of the ends
         low, high = choice.low - 0.5, choice.high + 0.5
         return min(max(round(low * (high / low) ** draw.random()), int(choice.low)), int(choice.high))
     if choice.whole:
         return draw.randrange(int(choice.low), int(choice.high) + 1, int(choice.step or 1))
     if choice.log:
         return float(choice.low * (choice.high / choice.low) ** draw.random())
-    if choice.step:  # in decimals, where 0.3 is three times 0.1
+    if choice.step:  # with decimals, because 3 * 0.1 is not 0.3 in floats
         first, last, step = (Decimal(str(number)) for number in (choice.low, choice.high, choice.step))
         return float(first + draw.randrange(int((last - first) / step) + 1) * step)
     return draw.uniform(choice.low, choice.high)
 
 
 def draw(comparison: Comparison, path: Path) -> None:
-    """A picture, a PNG file: the score of every trial against its seconds, the best of each model named."""
+    """Draw the score of every trial over its seconds, with names of models at their best, as a PNG file."""
     from graphzoo.report.style import FAINT, color, drawing, new_figure, save_figure
 
     rows = [row for row in comparison.rows() if row.score is not None]

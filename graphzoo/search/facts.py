@@ -1,4 +1,4 @@
-"""What of a graph explains which model does well on it, measured on training and validation data alone."""
+"""Facts of a graph that explain which model does well on it, from training and validation data only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from graphzoo.catalog.classes import load_class
 
 Fact = tuple[str, str]
-"""Its name and its value, for a table."""
-_ASKED, _NEAR = 200, 300  # validation triples, and entities of a neighbourhood
+"""Name and value of a fact, for a table."""
+_ASKED, _NEAR = 200, 300  # number of validation triples, and of entities in a neighbourhood
 
 
 def load_data(settings: Mapping[str, Any]) -> Any:
-    """The data module that the settings of a run name, with its data for training."""
+    """Make the data module that the settings of a run name, and load its training data."""
     chosen = settings["data"]
     datamodule = load_class(chosen["class_path"], "the data preset")(**chosen.get("init_args", {}))
     datamodule.prepare_data()
@@ -24,12 +24,12 @@ def load_data(settings: Mapping[str, Any]) -> Any:
 
 
 def fingerprints(datamodule: Any) -> list[str]:
-    """What tells that data and split are the same."""
+    """The fingerprints of the data and of the split."""
     return [datamodule.fingerprint, datamodule.describe_split()["fingerprint"]]
 
 
 def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:
-    """Facts of a graph, and what they say of it in words; empty where they say nothing."""
+    """Facts of a graph for node classification, and a description in words; "" if they say nothing."""
     graph = datamodule.graph
     count, edges = graph.num_nodes, graph.edge_index.shape[1]
     facts = [("nodes", f"{count:,}"), ("edges a node", f"{edges / count:.1f}"),
@@ -37,7 +37,7 @@ def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:
     if graph.y.dim() == 2:
         return facts, ""
     known = torch.full((count,), -1)
-    for part in ("train", "valid"):  # the test labels are nobody's business before the end
+    for part in ("train", "valid"):  # test labels must not influence the choice
         nodes = getattr(datamodule.split, part)
         known[nodes] = graph.y[nodes]
     ends = known[graph.edge_index]
@@ -57,7 +57,7 @@ def of_nodes(datamodule: Any) -> tuple[list[Fact], str]:
 
 
 def of_links(datamodule: Any) -> tuple[list[Fact], str]:
-    """Facts of a graph, and what they say of it in words; empty where they say nothing."""
+    """Facts of a graph for link prediction, and a description in words; "" if they say nothing."""
     graph = datamodule.graph
     facts = [("nodes", f"{graph.num_nodes:,}"), ("training links", f"{len(graph.train):,}"),
              ("links a node", f"{2 * len(graph.train) / graph.num_nodes:.1f}"),
@@ -71,12 +71,12 @@ def of_links(datamodule: Any) -> tuple[list[Fact], str]:
         return facts, ""
     shared = sum(bool(neighbours.get(u, set()) & neighbours.get(v, set())) for u, v in asked) / len(asked)
     facts.append(("validation links with a common neighbour", f"{100 * shared:.0f} %"))
-    text = f"{100 * shared:.0f} % of the links join nodes with a common neighbour: counting them says "
+    text = f"{100 * shared:.0f} % of the links join nodes with a common neighbour: their number says "
     return facts, text + ("little" if shared < 0.3 else "much")
 
 
 def of_triples(datamodule: Any) -> tuple[list[Fact], str]:
-    """Facts of a graph, and what they say of it in words; empty where they say nothing."""
+    """Facts of a knowledge graph, and a description in words; "" if they say nothing."""
     from graphzoo.sampling import NeighbourhoodSampler
 
     graph = datamodule.knowledge_graph
@@ -96,11 +96,14 @@ def of_triples(datamodule: Any) -> tuple[list[Fact], str]:
 def sentence(
     rows: Sequence[dict[str, Any]], description: str, transformers: Sequence[str], *, percent: bool = False
 ) -> str:
-    """Advice in words: who leads, by how much, whether that is more than chance, and why.
+    """Advice in words: which model leads, by how much, whether that is more than chance, and why.
 
-    Of the models with a score, the best first, `rows` say `model`, `score`, `margin` (one standard deviation,
-    or error, of the score), `seconds`, and `is_cut` where its time was over before it was trained. What the
-    graph is like is in `description`.
+    Args:
+        rows: Models with a score, the best first: `model`, `score`, `margin` (one standard deviation or error
+            of the score), `seconds`, and `is_cut`, whether it was stopped before its training ended.
+        description: Description of the graph; may be "".
+        transformers: Names of the models that are graph transformers.
+        percent: Whether scores are shown in per cent.
     """
 
     def shown(difference: float) -> str:
@@ -129,10 +132,10 @@ def sentence(
     if best is not None and best is not first:
         behind = abs(first["score"] - best["score"])
         if behind > max(first["margin"], best["margin"]):
-            behind_by = f"the best, {best['model']}, is {shown(behind)} behind"
-            said.append(f"No graph transformer pays here: {behind_by}.")
+            behind_by = f"the best one, {best['model']}, is {shown(behind)} behind"
+            said.append(f"Graph transformers are not worth it here: {behind_by}.")
     judged = [first] if best is None or best is first else [first, best]
     if cut := [row["model"] for row in judged if row["is_cut"]]:
         were = f"{' and '.join(cut)} {'was' if len(cut) == 1 else 'were'}"
-        said.append(f"{were} stopped while still training; more --minutes may change this.")
+        said.append(f"{were} stopped before the training ended; more --minutes may change this.")
     return " ".join(said)

@@ -1,4 +1,4 @@
-"""What a search may choose between: a YAML file of options and their values."""
+"""Search spaces: YAML files with options and the values that a search may choose."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GROUPS = ("model", "data", "trainer")
 class Choice:
     """One of several values."""
 
-    values: tuple[Any, ...]  # at least one: numbers, words, yes or no, or nothing
+    values: tuple[Any, ...]  # at least one; numbers, texts, booleans or None
 
     def holds(self, value: Any) -> bool:
-        """Whether `value` is one of them; 1 is not `true`."""
+        """Whether `value` is one of them; 1 and True are different."""
         return any(value == own and isinstance(value, bool) == isinstance(own, bool) for own in self.values)
 
     def __str__(self) -> str:
@@ -32,20 +32,20 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """A number between two others; whole numbers at both ends give whole numbers."""
+    """A number between two ends; if both ends are integers, only integers."""
 
     low: float
     high: float
-    log: bool = False  # drawn evenly on a logarithmic scale
-    step: float | None = None  # distance of the values; None: any number between, or 1 for whole ones
+    log: bool = False  # whether values are drawn uniformly on a logarithmic scale
+    step: float | None = None  # distance between values; None is 1 for integers, and no steps for floats
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
+        """Whether only integers are in the range."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def holds(self, value: Any) -> bool:
-        """Whether `value` is such a number."""
+        """Whether `value` is in the range and on a step."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not self.low <= value <= self.high or (self.whole and not isinstance(value, int)):
@@ -63,41 +63,52 @@ class Space:
     """The content of a file such as `configs/search/galit.yaml`."""
 
     path: Path
-    choices: dict[str, Choice | Range]  # option without its dashes -> what it may be
-    options: dict[str, Any] = field(default_factory=dict)  # the same in every trial
+    choices: dict[str, Choice | Range]  # values by option, named without dashes
+    options: dict[str, Any] = field(default_factory=dict)  # options with the same value in every trial
 
     def describe(self) -> dict[str, Any]:
-        """Plain values that tell two spaces apart."""
+        """Plain values that are equal if and only if two spaces are the same."""
         return {
             "space": {name: str(choice) for name, choice in self.choices.items()},
             "fixed": dict(self.options),
         }
 
     def without(self, names: Iterable[str]) -> Space:
-        """The space without some of its options, named without their dashes, with or without `init_args`."""
+        """The space without some of its options.
+
+        Args:
+            names: Names of options without dashes, with or without `init_args`.
+
+        Raises:
+            UsageError: if no option is left.
+        """
         given = {".".join(_parts(name)) for name in names if name.partition(".")[0] in _GROUPS}
         left = {name: choice for name, choice in self.choices.items() if ".".join(_parts(name)) not in given}
         if not left:
             raise UsageError(
-                f"{self.path}: the command line and its files set everything it searches\nLeave some out"
+                f"{self.path}: the command line and its files set all options of the search space\n"
+                "Leave out some of them"
             )
         return Space(self.path, left, self.options)
 
     def fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Those values of a configuration, as LightningCLI reads it, that lie in the space."""
+        """The values of a configuration of LightningCLI that are in the space, by option."""
         usual = {name: _look_up(settings, name) for name in self.choices}
         return {name: value for name, value in usual.items() if self.choices[name].holds(value)}
 
     def absent(self, settings: Mapping[str, Any]) -> list[str]:
-        """Options that a whole configuration has not: misspelt ones, or those of another model."""
+        """Options that are not in a complete configuration: misspelt ones, or those of another model."""
         return [name for name in self.choices if _is_checked(name) and _look_up(settings, name) is _Absent]
 
 
 def read_space(path: Path) -> Space:
     """Read a search space from a YAML file.
 
-    It has `space:`, a mapping of options to lists of values or to `{low, high, log, step}`, and perhaps
-    `options:`, a mapping of options to the value they have in every trial.
+    `space:` maps options to lists of values or to `{low, high, log, step}`. `options:` is optional and maps
+    options to a value for every trial.
+
+    Raises:
+        UsageError: if the file cannot be read or has another form.
     """
     content = read_settings(path)
     if not isinstance(content, dict) or not isinstance(content.get("space"), dict) or not content["space"]:
@@ -110,7 +121,7 @@ def read_space(path: Path) -> Space:
     for name in [*content["space"], *options]:
         group, *rest = str(name).split(".")
         if group not in _GROUPS or not all(rest) or not set(rest) - {"init_args"}:
-            raise UsageError(f"{path}: {name!r} is not an option; write such as model.lr, data.batch_size")
+            raise UsageError(f"{path}: {name!r} is not an option; write for example model.lr")
     if twice := sorted(set(content["space"]) & set(options)):
         raise UsageError(f"{path}: {twice[0]} is in both `space` and `options`; remove one")
     choices = {str(name): _choice(path, str(name), value) for name, value in content["space"].items()}
@@ -120,7 +131,7 @@ def read_space(path: Path) -> Space:
 def _choice(path: Path, name: str, value: Any) -> Choice | Range:
     if isinstance(value, list) and value:
         if odd := [item for item in value if not isinstance(item, str | int | float | None)]:
-            raise UsageError(f"{path}: {name} has the value {odd[0]!r}; only numbers and words can be tried")
+            raise UsageError(f"{path}: {name} has the value {odd[0]!r}; only numbers and texts can be tried")
         return Choice(tuple(map(_number, value)))
     if isinstance(value, dict) and {"low", "high"} <= set(value) <= {"low", "high", "log", "step"}:
         low, high, step = (_number(value.get(name)) for name in ("low", "high", "step"))
@@ -131,14 +142,16 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
         if all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers):
             whole = isinstance(low, int) and isinstance(high, int)
             if whole and step is not None and not isinstance(step, int):
-                raise UsageError(f"{path}: {name} has the range {value}\nIts step has to be whole too")
+                raise UsageError(f"{path}: {name} has the range {value}\nIts step must be whole, too")
             if not low < high or (log and low <= 0) or (step is not None and (log or step <= 0)):
                 raise UsageError(
-                    f"{path}: {name} has the range {value}\nlow must be below high; above 0 with log: true, "
-                    "which takes no step; step above 0"
+                    f"{path}: {name} has the range {value}\nlow must be below high, and step above 0; with "
+                    "log: true, low must be above 0, and step left out"
                 )
             if step is not None and step > high - low:
-                raise UsageError(f"{path}: {name} has the range {value}\nIts step leaves low alone to try")
+                raise UsageError(
+                    f"{path}: {name} has the range {value}\nIts step is too large: low is the only value"
+                )
             return Range(low, high, bool(log), step)
     raise UsageError(
         f"{path}: {name} is {value!r}\nWrite a list of values, or {{low: 0.001, high: 0.1, log: true}}"
@@ -146,13 +159,13 @@ def _choice(path: Path, name: str, value: Any) -> Choice | Range:
 
 
 def _number(value: Any) -> Any:
-    """YAML reads `1e-3`, without a point, and `1.5e3`, without a sign, as words."""
+    """Convert texts such as `1e-3` and `1.5e3` to numbers; YAML needs a point and a sign in the exponent."""
     is_number = isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+", value)
     return float(value) if is_number else value
 
 
 def _parts(name: str) -> list[str]:
-    """`model.encoder.gamma` as the path in a configuration, with `init_args` where classes are."""
+    """The path of an option such as `model.encoder.gamma` in a configuration, with `init_args` of classes."""
     group, *rest = [part for part in name.split(".") if part != "init_args"]
     if group == "model" and rest[:1] == ["encoder"] and len(rest) > 1:
         return ["model", "init_args", "encoder", "init_args", *rest[1:]]
@@ -160,7 +173,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _is_checked(name: str) -> bool:
-    """Whether a whole configuration has such an option; below loggers and strategies it need not."""
+    """Whether a complete configuration must have this option; options below loggers may be missing."""
     return not name.startswith("trainer.") or name.count(".") == 1
 
 
@@ -174,13 +187,13 @@ def _look_up(settings: Mapping[str, Any], name: str) -> Any:
 
 
 class _Absent:
-    """What no space holds."""
+    """Marks an option that a configuration does not have."""
 
 
 def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Options as a configuration file says them, on top of those in `base`, which stays as it is.
+    """Options as a nested configuration, merged over a copy of `base`.
 
-    A class that is named beside its arguments becomes their `class_path`.
+    If an option names a class and others its arguments, the name becomes the `class_path`.
 
     >>> nested({"model.encoder.gamma": 0.1, "trainer.max_epochs": 3})
     {'model': {'init_args': {'encoder': {'init_args': {'gamma': 0.1}}}}, 'trainer': {'max_epochs': 3}}

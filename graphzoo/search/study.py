@@ -1,4 +1,4 @@
-"""An Optuna study in a folder: several processes may share it, and an interrupted trial is run again."""
+"""An Optuna study in a folder. Several processes may share it, and an interrupted trial is run again."""
 
 from __future__ import annotations
 
@@ -23,19 +23,26 @@ from graphzoo.search.space import Choice, Range, Space
 from graphzoo.system.waiting import TellingLock
 
 SAMPLERS = ("tpe", "random", "grid")
-_AGAIN = "interrupted"  # attribute of a trial whose settings wait to be tried again
+_AGAIN = "interrupted"  # attribute of an interrupted trial, whose settings are queued again
 
 
 def gate_of(folder: Path) -> BaseFileLock:
-    """The lock of a search's folder, one object per process."""
+    """The lock of a search's folder; there is one object per process."""
     return TellingLock(str(folder.absolute() / "lock"), is_singleton=True)
 
 
 class TrialStudy:
     """The trials of one search, in a folder with `study.journal` and a folder per trial.
 
-    The `sampler` is one of `SAMPLERS`. What trial n is told to try depends on its seed, on n, and on the
-    finished trials.
+    The settings of trial n depend only on the seed, n and the finished trials.
+
+    Args:
+        folder: The folder.
+        space: The search space.
+        direction: Whether the value is maximised or minimised.
+        sampler: One of `SAMPLERS`.
+        seed: Seed of the sampler.
+        num_runs: Runs of each trial.
     """
 
     def __init__(
@@ -52,7 +59,8 @@ class TrialStudy:
         self.folder, self.space = folder, space
         self.sampler, self.seed = sampler, seed
         self.distributions = {name: _distribution(choice) for name, choice in space.choices.items()}
-        journal = JournalFileBackend(str(folder.absolute() / "study.journal"))  # Optuna's lock links to it
+        # The path is absolute because the lock of Optuna is a link to it.
+        journal = JournalFileBackend(str(folder.absolute() / "study.journal"))
         with _quiet():
             self.study = optuna.create_study(
                 storage=optuna.storages.JournalStorage(journal),
@@ -63,12 +71,12 @@ class TrialStudy:
 
     @property
     def gate(self) -> BaseFileLock:
-        """What a process holds while it changes the folder; it may be taken twice."""
+        """The lock that a process holds while it changes the folder; it is reentrant."""
         return gate_of(self.folder)
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """Trials that are finished or running; interrupted ones are left out."""
+        """Trials that are finished or running, without interrupted and queued ones."""
         trials = self.study.get_trials(deepcopy=False)
         return [t for t in trials if _AGAIN not in t.user_attrs and t.state != TrialState.WAITING]
 
@@ -80,12 +88,19 @@ class TrialStudy:
         return sorted(complete, key=lambda trial: (sign * float(trial.value or 0.0), trial.number))
 
     def propose(self, settings: dict[str, Any]) -> None:
-        """Let the next trial begin with these settings; what they leave open is drawn."""
+        """Queue these settings for the next trial; missing ones are drawn."""
         if settings:
             self.study.enqueue_trial(settings, skip_if_exists=True)
 
     def propose_all(self, most: int) -> int:
-        """Let the next trials be the first `most` combinations of the space's values; how many there are."""
+        """Queue the first `most` combinations of all values of the space.
+
+        Returns:
+            The number of all combinations.
+
+        Raises:
+            UsageError: if the space has a range.
+        """
         check_grid(self.space)
         values = [choice.values for choice in self.space.choices.values() if isinstance(choice, Choice)]
         trials = self.study.get_trials(deepcopy=False)
@@ -97,14 +112,14 @@ class TrialStudy:
         return math.prod(map(len, values))
 
     def take_back_orphans(self) -> int:
-        """Queue again what a process that is no longer there was working on; how many those were."""
+        """Queue the running trials of processes that have ended again; returns their number."""
         orphans = 0
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             lock = FileLock(self._lock(trial.number))
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                continue  # its process lives
+                continue  # its process is running
             try:
                 self._queue_again(trial)
                 orphans += 1
@@ -114,12 +129,13 @@ class TrialStudy:
 
     @contextmanager
     def next_trial(self, budget: int) -> Iterator[Trial | None]:
-        """Ask for the next settings, and hold the trial's lock while the caller works on them.
+        """Start the next trial, and hold its lock while the block runs.
 
-        None is given instead where there are as many trials as the budget already.
+        Yields:
+            The trial; None if there are already `budget` trials.
         """
         with ExitStack() as held:
-            with self.gate:  # from asking to locking, or another process would take the trial for an orphan
+            with self.gate:  # until the trial is locked: another process would queue an unlocked trial again
                 if len(self.trials) >= budget:
                     trial = None
                 else:
@@ -130,9 +146,10 @@ class TrialStudy:
             yield trial
 
     def is_hopeless(self, values: list[float]) -> bool:
-        """Whether a trial whose runs so far have these values cannot become the best.
+        """Whether a trial cannot become the best, even if its other runs were as good as the best run so far.
 
-        Not even if every run to come were as good as any so far.
+        Args:
+            values: Values of the finished runs of the trial.
         """
         if not self.complete:
             return False
@@ -144,12 +161,12 @@ class TrialStudy:
         return bool(bound < best if maximize else bound > best)
 
     def same_settings(self, trial: Trial) -> FrozenTrial | None:
-        """An earlier trial with the same settings that was completed or given up."""
+        """An earlier trial with the same settings that was completed or pruned; None if there is none."""
         known = (TrialState.COMPLETE, TrialState.PRUNED)
         return next((t for t in self.trials if t.state in known and t.params == trial.params), None)
 
     def interrupt(self, trial: Trial) -> None:
-        """Give a running trial up, to be run again later."""
+        """End a running trial, and queue its settings again."""
         self._queue_again(self.study.get_trials(deepcopy=False)[trial.number])
 
     def place(self, number: int) -> Path:
@@ -157,7 +174,7 @@ class TrialStudy:
         return self.folder / "trials" / f"{number:04d}"
 
     def write_table(self) -> None:
-        """Write `trials.csv`: a line per trial, in order."""
+        """Write `trials.csv`, with a line per trial in order."""
         columns = ["trial", "state", "value", "values", "seconds", "note", *self.space.choices]
         rows = []
         for trial in self.trials:
@@ -180,9 +197,9 @@ class TrialStudy:
             self.study.enqueue_trial(trial.params)
 
     def _make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        # A seed per trial: a search that was interrupted continues as it would have, and draws nothing twice.
+        # With a seed per trial, an interrupted search continues as without the interruption.
         seed = (self.seed * 1_000_003 + number) % 2**32
-        if self.sampler in ("random", "grid"):  # a grid's trials wait in the queue
+        if self.sampler in ("random", "grid"):  # the trials of a grid are in the queue
             return optuna.samplers.RandomSampler(seed)
         with _quiet():
             return optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=10)
@@ -190,7 +207,7 @@ class TrialStudy:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's lines about new studies, nor its warnings about what is experimental."""
+    """Silence Optuna's log lines about new studies, and its warnings about experimental features."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
@@ -202,11 +219,15 @@ def _quiet() -> Iterator[None]:
 
 
 def check_grid(space: Space) -> None:
-    """Refuse a space with a range, whose values no grid ends in."""
+    """Refuse a space with a range, because a grid needs lists of values.
+
+    Raises:
+        UsageError: if an option has a range.
+    """
     for name, choice in space.choices.items():
         if isinstance(choice, Range):
             raise UsageError(
-                f"--sampler grid needs lists, and {space.path} gives {name} the range {choice}\n"
+                f"--sampler grid needs lists, but {space.path} gives {name} the range {choice}\n"
                 "Write its values as a list, or take --sampler tpe"
             )
 

@@ -1,4 +1,4 @@
-"""A search space as a sweep of Weights & Biases: the same settings, chosen on the validation split alone."""
+"""Convert a search space to a sweep of Weights & Biases, which also chooses by the validation split alone."""
 
 from __future__ import annotations
 
@@ -26,15 +26,24 @@ def sweep_of(
     sampler: str = "tpe",
     trials: int | None = None,
 ) -> dict[str, Any]:
-    """What `wandb sweep` takes: runs of `graphzoo fit` share the words `options`, `trials` is their most.
+    """Make the configuration of a sweep for `wandb sweep`.
 
-    `mode` is "max" or "min" of the validation metric; the sampler is "tpe", "random" or "grid".
+    Args:
+        name: Name of the sweep.
+        space: The search space.
+        options: Arguments of `graphzoo fit` that all runs share.
+        mode: "max" or "min" of the validation metric.
+        sampler: "tpe", "random" or "grid".
+        trials: Most runs of the sweep; None sets no limit.
+
+    Raises:
+        UsageError: if the sampler is "grid" and an option is a range without steps, or has too many steps.
     """
     parameters = {option: _parameter(choice) for option, choice in space.choices.items()}
     if sampler == "grid" and (endless := [o for o, p in parameters.items() if "values" not in p]):
         raise UsageError(
-            f"{endless[0]} is a range of {space.path.name}, which a grid does not end in\n"
-            "Take --sampler random, or a list of values"
+            f"{endless[0]} is a range in {space.path.name}, but a grid needs a list of values\n"
+            "Take --sampler random, or write a list of values"
         )
     sweep: dict[str, Any] = {
         "name": name,
@@ -48,13 +57,17 @@ def sweep_of(
 
 
 def write_sweep(path: Path, sweep: Mapping[str, Any]) -> None:
-    """Write a sweep to a new YAML file."""
+    """Write a sweep to a new YAML file.
+
+    Raises:
+        UsageError: if the file exists or cannot be written.
+    """
     write_new_text(path, yaml.safe_dump(dict(sweep), sort_keys=False, allow_unicode=True), "--sweep")
 
 
 def _parameter(choice: Choice | Range) -> dict[str, Any]:
     if isinstance(choice, Choice):
-        # An agent writes values as Python does, and `None` would be a word.
+        # An agent would write Python's `None`, which YAML reads as a text.
         return {"values": ["null" if value is None else value for value in choice.values]}
     if values := _steps(choice):
         return {"values": values}
@@ -65,9 +78,9 @@ def _parameter(choice: Choice | Range) -> dict[str, Any]:
 
 
 def _steps(choice: Range) -> list[Any]:
-    """The values of a range with steps, which distributions of Weights & Biases would begin at 0.
+    """The values of a range with steps, because stepped distributions of Weights & Biases begin at 0.
 
-    Whole numbers on a logarithmic scale are given by doubling.
+    Integers on a logarithmic scale are doubled from value to value.
     """
     if choice.whole and choice.log:
         values = []

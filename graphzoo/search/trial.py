@@ -1,4 +1,4 @@
-"""One trial of a search: fit its runs in this process, and score them on the validation split alone."""
+"""Run one trial of a search in this process, and score its runs by the validation split alone."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from graphzoo.training.plan import make_plan
 from graphzoo.training.start import last_words
 
 
-class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
-    """A run of a trial ended without a value: what it said last, and its exit status."""
+class TrialFailed(Exception):  # noqa: N818 - not an error of the program
+    """A run of a trial ended without a value; has its last output and its exit status."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -27,25 +27,28 @@ class TrialFailed(Exception):  # noqa: N818 - what happened, not a mistake
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody stopped the run: 130 and 143 are a user's wish."""
+        """Whether the run was ended by a signal; the user sends those of 130 and 143."""
         return self.status > 128
 
 
 class BestValue(Callback):
-    """Notes the best value of the task's validation metric, without writing a checkpoint.
+    """Records the best value of the task's validation metric, without writing a checkpoint.
 
-    With a small validation split the best of hundreds of epochs is partly luck, the more so the wilder a
-    curve is. The mean of several epochs in a row, the `window`, is less so.
+    With a small validation split, the best of hundreds of epochs is partly luck, especially if the metric
+    fluctuates. The mean over several consecutive validations depends less on luck.
+
+    Args:
+        window: Number of consecutive validations whose mean is a value.
     """
 
     def __init__(self, window: int = 1) -> None:
-        self.value: float | None = None  # the best so far; None before there were so many validations
-        self.epoch: int | None = None  # the last of its epochs, counted from 0
+        self.value: float | None = None  # the best value so far; None before `window` validations
+        self.epoch: int | None = None  # last epoch of the best window, from 0
         self.monitor = ""
         self._last: deque[float] = deque(maxlen=window)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare with the best; NaN is never better."""
+        """Compare the mean of the last window with the best one; NaN and infinity never count."""
         if trainer.sanity_checking:
             return
         self.monitor = str(pl_module.monitor)
@@ -61,11 +64,22 @@ class BestValue(Callback):
 def run_trial(
     folder: Path, runs: list[Run], options: list[str], *, window: int
 ) -> Iterator[tuple[float, float]]:
-    """Fit one setting with several seeds or splits, one after the other: the value of each, and its seconds.
+    """Fit one setting with several seeds or splits, one after the other.
 
-    A value is the best on validation, or mean of a `window` of them. The test split is not looked at and no
-    checkpoint is written; `metrics.csv`, `config.yaml` and what a run printed (`log.txt`) stay in a folder
-    per run. A run that failed or was stopped raises `TrialFailed`.
+    The test split is not evaluated and no checkpoint is written. Each run has a folder with `metrics.csv`,
+    `config.yaml` and its output, `log.txt`.
+
+    Args:
+        folder: Folder of the trial.
+        runs: The runs, with their options and folders.
+        options: Options that all runs share.
+        window: Number of consecutive validations whose mean is a value; see `BestValue`.
+
+    Yields:
+        The best value on validation and the seconds of each run.
+
+    Raises:
+        TrialFailed: if a run failed or was stopped, or had fewer than `window` validations.
     """
     for run in runs:
         yield _fit(folder / run.folder, [*options, *run.options], window)

@@ -1,1 +1,1 @@
-"""What the machine offers: memory, files, processes, the terminal. Nothing here knows a graph."""
+"""Helpers for memory, files, processes and the terminal, which do not depend on graphs."""

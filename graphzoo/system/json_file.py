@@ -1,4 +1,4 @@
-"""Reading JSON that may come from anybody: a plain file of a sane size, and every fault a `ValueError`."""
+"""Read JSON of unknown origin safely: from a regular file of limited size, with limits on its values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _LARGEST = 2**63
 
 
 def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
-    """The plain values in a JSON file of at most `most` bytes.
+    """Read the plain values in a JSON file of at most `most` bytes.
 
-    Raises a ValueError for content that is not JSON of a sane shape, else an OSError as `open_regular`.
+    Raises:
+        ValueError: if the content is not JSON, is nested too deeply or has huge numbers.
+        OSError: as `open_regular`.
     """
     try:
         content = json.loads(read_regular_text(path, most=most))
@@ -24,12 +26,16 @@ def read_json(path: str | os.PathLike[str], *, most: int = MOST_TEXT) -> Any:
     except RecursionError as error:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep") from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error}") from error
+        raise ValueError(f"not valid JSON: {error}") from error
     return content
 
 
 def check_plain(value: Any, depth: int = 0) -> None:
-    """Refuse (`ValueError`) what later sums and formats stumble on: huge numbers, values nested too deep."""
+    """Refuse values that are nested too deeply, and integers that do not fit into 64 bits.
+
+    Raises:
+        ValueError: if there is one.
+    """
     if depth > _MOST_DEPTH:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep")
     if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:

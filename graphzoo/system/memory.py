@@ -1,4 +1,4 @@
-"""Memory: what there is, refusing what cannot fit, keeping what was freed where steps need it again."""
+"""Memory: how much is available, errors when it runs out, and reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-# torch raises a plain RuntimeError for the CPU, and for libraries of the GPU: told apart by their texts only.
+# torch raises a plain RuntimeError for the CPU and for GPU libraries: only its text shows the cause.
 _TEXTS = ("out of memory", "allocate memory", "_status_alloc_failed")
 
-# Not EINVAL: a damaged archive makes its reader seek before the first byte.
+# Errors of a device. EINVAL is not one: a damaged archive makes its reader seek to a negative position.
 _DEVICE = ("EIO", "ENODEV", "ENXIO", "ESTALE", "EREMOTEIO", "ETIMEDOUT", "ENOTCONN")
 
 # Parameters of mallopt(3), from glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
-# Controller, folder, limit, use and a part of it, files that the kernel keeps at hand: of control groups,
-# version 2 and 1.
+# Files of control groups, version 2 and 1: controller, folder, limit, usage, and the entry for cached files,
+# which are part of the usage.
 _CGROUPS = (
     ("", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     (
@@ -46,14 +46,18 @@ _CGROUPS = (
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc's allocator to reuse freed blocks instead of handing them back to the system.
+    """Make glibc's allocator reuse freed memory instead of returning it to the system.
 
-    A training step allocates and frees the same tens of large tensors every time. By default glibc maps each
-    of them afresh, and the kernel zeroes and faults in every page again; on KnowFormer's WN18RR-v1 step that
-    was up to a third of the time. The price is that the process keeps its peak memory until it ends. It
-    changes the whole process, so the `graphzoo` command does it for its own runs and the library never does;
-    call it at the start of a script of your own if you train on the CPU there. `GRAPHZOO_KEEP_MEMORY=0`
-    switches it off. It says whether the allocator took the settings: not on systems without glibc.
+    A training step allocates and frees the same large tensors every time. By default glibc maps each of them
+    again, and the kernel has to zero every page; in a step of KnowFormer on WN18RR-v1 this took up to a third
+    of the time. The disadvantage is that the process keeps its peak memory until it ends.
+
+    The setting affects the whole process. The `graphzoo` command uses it for its own runs, the library never
+    does. If you train on the CPU in a script of your own, call this at its start. `GRAPHZOO_KEEP_MEMORY=0`
+    switches it off.
+
+    Returns:
+        Whether the allocator accepted the setting; False on systems without glibc.
     """
     if os.environ.get("GRAPHZOO_KEEP_MEMORY") == "0" or not sys.platform.startswith("linux"):
         return False
@@ -62,18 +66,18 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):  # musl has no mallopt
         log.debug("this C library has no mallopt: freed memory goes back to the system")
         return False
-    # One arena, or worker threads would give their own back; no mmap, whose pages are always returned; no
-    # trimming.
+    # One arena, as worker threads would return theirs; no mmap, as its pages are always returned; no trim.
     return all(mallopt(name, value) == 1 for name, value in (
         (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_ARENA_MAX, 1),
     ))  # fmt: skip
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """The most memory that this process can have on a device; None where the system does not say.
+    """The most bytes of memory that this process can use on a device; None if the system does not say.
 
-    Of a GPU: what is free, and what torch's allocator holds without use. Else what is free of the machine
-    within the limit of a container, and what the process holds, for much of that may be freed blocks.
+    On a GPU this is the free memory and the unused memory of torch's allocator. Elsewhere it is the free
+    memory of the machine, within the limit of a container, and the memory of this process, because much of
+    that may be freed blocks.
     """
     if device.type == "cuda":
         import torch
@@ -85,12 +89,12 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def free_bytes() -> int | None:
-    """The free memory of the machine, within the limit of a container; None where the system does not say."""
+    """The free bytes of memory of the machine, within the limit of a container; None if unknown."""
     limits = []
     if (machine := _figure("/proc/meminfo", "MemAvailable:")) is not None:
         limits.append(machine * 1024)
     for controller, mount, limit, used, cached in _CGROUPS:
-        for group in _groups(controller):  # a limit holds for all below it
+        for group in _groups(controller):  # the limit of a group also holds for the groups below it
             most, now = (_read(f"{mount}{group}/{name}").strip() for name in (limit, used))
             if most.isdecimal() and now.isdecimal():
                 limits.append(int(most) - int(now) + (_figure(f"{mount}{group}/memory.stat", cached) or 0))
@@ -98,7 +102,7 @@ def free_bytes() -> int | None:
 
 
 def _groups(controller: str) -> list[str]:
-    """The group of this process and those above it, as `/a/b`, `/a` and the empty one at the top."""
+    """The control group of this process and those above it, such as `/a/b`, `/a` and ""."""
     lines = (line.split(":", 2) for line in _read("/proc/self/cgroup").splitlines())
     own = next((path for _, named, path in lines if controller in named.split(",")), "/")
     parts = [part for part in own.split("/") if part]
@@ -106,20 +110,27 @@ def _groups(controller: str) -> list[str]:
 
 
 def refuse_what_cannot_fit(num_bytes: int, device: torch.device, what: str, remedy: str) -> None:
-    """Stop before an allocation that cannot succeed: a process that tries is killed without a word.
+    """Refuse work that needs more memory than there is; the system would kill the process without a message.
 
-    The `UsageError` says how much `what` needs at the very least, how much there is, and the remedy.
+    Args:
+        num_bytes: Bytes that the work needs at least.
+        device: Where it needs them.
+        what: Name of the work, for the message.
+        remedy: Last line of the message.
+
+    Raises:
+        UsageError: if less memory is available.
     """
     available = available_bytes(device)
     if available is not None and num_bytes > available:
         raise UsageError(
-            f"{what} needs at least {num_bytes / 2**30:,.1f} GiB of memory, {available / 2**30:,.1f} GiB are "
-            f"available on {device}\n{remedy}"
+            f"{what} needs at least {num_bytes / 2**30:,.1f} GiB of memory, but {available / 2**30:,.1f} GiB "
+            f"are available on {device}\n{remedy}"
         )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, that of the machine or that of a GPU."""
+    """Whether an error says that the memory of the machine or of a GPU ran out."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if not isinstance(error, RuntimeError):
@@ -129,9 +140,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def raise_if_not_the_file(error: Exception, path: str | os.PathLike[str]) -> None:
-    """Raise what stopped a reader of `path` although that may be whole; return for all that damage explains.
+    """Raise an error of reading `path` that a damaged file does not explain; return for any other error.
 
-    That is memory that ran out (`OutOfMemoryError`), or a device that failed.
+    Raises:
+        OutOfMemoryError: if memory ran out.
+        OSError: if a device failed.
     """
     name = os.fspath(path)
     if is_out_of_memory(error):
@@ -148,7 +161,7 @@ def reading(
     remedy: str = "fetch it again",
     errors: type[Exception] | tuple[type[Exception], ...] = Exception,  # damage can raise anything
 ) -> Iterator[None]:
-    """Raise a `DataError` with the remedy where `path` turns out inside not to be `what` it should be."""
+    """Turn errors in the block into a `DataError` that `path` is not `what` it should be, with a remedy."""
     try:
         yield
     except DataError:
@@ -160,7 +173,12 @@ def reading(
 
 @contextlib.contextmanager
 def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
-    """Raise `OutOfMemoryError` where memory runs out inside, "encoding the whole graph", with the remedy."""
+    """Raise `OutOfMemoryError` if memory runs out in the block.
+
+    Args:
+        what: The work of the block, such as "encoding the whole graph".
+        remedy: Last line of the message.
+    """
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
@@ -170,9 +188,12 @@ def explain_out_of_memory(what: str, remedy: str) -> Iterator[None]:
 
 
 class Halves:
-    """Work on a range in parts; when memory runs out the parts are halved, from then on, and it continues.
+    """Work on a range in parts; if memory runs out, this and all later parts are halved.
 
-    It tells `what` is done, "scoring", and in which `units`, "pairs"; the remedy where one alone is too much.
+    Args:
+        what: The work, for messages, such as "scoring".
+        units: What is counted, for messages, such as "pairs".
+        remedy: Last line of the error if even a single unit needs too much memory.
     """
 
     def __init__(self, what: str, units: str, remedy: str) -> None:
@@ -180,10 +201,12 @@ class Halves:
         self.most = sys.maxsize
 
     def __call__(self, work: Callable[[int, int], _T], total: int, size: int | None = None) -> list[_T]:
-        """What `work(start, stop)` returns for parts of 0..total of at most `size`, in their order.
+        """Call `work(start, stop)` for parts of 0..total of at most `size` units, and return the results.
 
-        It is called again for the same range, or its half, when memory ran out. Where one alone is too much,
-        `OutOfMemoryError` is raised.
+        If memory runs out, it is called again for half of the part.
+
+        Raises:
+            OutOfMemoryError: if memory runs out for a single unit.
         """
         results: list[_T] = []
         start, size = 0, max(1, total if size is None else size)
@@ -195,11 +218,11 @@ class Halves:
                 continue
             except (MemoryError, RuntimeError, OSError) as error:
                 self.refuse(error, stop - start, total)
-            self.halve(stop - start)  # here, behind the error, which holds on to the tensors of what failed
+            self.halve(stop - start)  # outside of `except`: the error holds the tensors of the failed part
         return results
 
     def refuse(self, error: BaseException, count: int, total: int) -> None:
-        """Raise an error of work on `count` of `total` units that halves do not help with."""
+        """Raise an error of work on `count` of `total` units if smaller parts would not help."""
         if not is_out_of_memory(error):
             raise error
         if count <= 1:
@@ -207,13 +230,13 @@ class Halves:
             raise _explained(what, self.remedy, error) from error
 
     def halve(self, count: int) -> None:
-        """From now on no more than half of `count`."""
+        """Limit all later parts to half of `count` units."""
         self.most = count // 2
         going_on = "out of memory while %s: continuing with %d %s at a time"
         log.warning(going_on, self.what, self.most, self.units)
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # lets freed blocks, which are too small each, be joined
+            torch.cuda.empty_cache()  # freed blocks that are too small can then be joined
 
 
 def _explained(what: str, remedy: str, error: BaseException) -> OutOfMemoryError:
@@ -222,7 +245,7 @@ def _explained(what: str, remedy: str, error: BaseException) -> OutOfMemoryError
 
 
 def _figure(path: str, name: str) -> int | None:
-    """A figure of a table of the kernel, `MemAvailable:  123 kB` or `inactive_file 123`."""
+    """The number in a line of a kernel file, such as `MemAvailable:  123 kB`; None if it is missing."""
     for line in _read(path).splitlines():
         words = line.split()
         if words[:1] == [name]:

@@ -1,4 +1,4 @@
-"""Paths as messages show them, and where they can be made."""
+"""Paths in messages, and the existing folder above a path."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 
 def existing_parent(path: str | os.PathLike[str]) -> str:
-    """The nearest folder above `path` that exists: what has to be writable for `path` to be made."""
+    """The nearest existing folder above `path`, which must be writable to create `path`."""
     folder = os.path.abspath(path)
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):  # a drive may not be there
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):  # a drive may not exist
         folder = os.path.dirname(folder)
     return folder
 
 
 def relative(path: Path) -> Path:
-    """The path as seen from the current folder, for messages; unchanged when it lies elsewhere."""
+    """The path relative to the current folder, for messages; unchanged if it is not below it."""
     try:
         return path.absolute().relative_to(Path.cwd())
     except ValueError:
@@ -24,7 +24,7 @@ def relative(path: Path) -> Path:
 
 
 def typed(path: Path) -> str:
-    """The path as a command that is copied from a message has to spell it.
+    """The path, quoted for a shell command that can be copied from a message.
 
     >>> typed(Path("my runs/one"))
     "'my runs/one'"

@@ -1,4 +1,4 @@
-"""Runs of several processes: which of them talks, whose fault it was, and how they part."""
+"""Runs with several processes: their rank, errors about a lost process, and ending their group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 log = logging.getLogger(__name__)
 
-# What gloo and NCCL say in the processes that waited for one that is gone.
+# Errors of gloo and NCCL in processes that waited for a process that has ended.
 _LOST = re.compile(
     "connection closed by peer|connection reset by peer|broken pipe|nccl remote|remote process exited",
     re.IGNORECASE,
@@ -19,7 +19,7 @@ _LOST = re.compile(
 
 
 def rank() -> int:
-    """Number of this process in the run, 0 for the only one."""
+    """Rank of this process in the run; 0 if it is the only one."""
     return int(getattr(rank_zero_only, "rank", None) or 0)
 
 
@@ -29,12 +29,12 @@ def lost_a_process(error: BaseException) -> bool:
 
 
 def abort_group() -> None:
-    """Let go of the other processes after a failure, for NCCL alone; without it, or without a group, nothing.
+    """Abort the group of processes after a failure, if it is one of NCCL.
 
-    A kernel of NCCL that has begun waits on the GPU for the others, and what this process does there next
-    waits behind it: to move the weights away, or to end. Torch would abort it when its watchdog's time is up,
-    after ten minutes. The others are told at once that this process is gone. In a gloo group the host waits,
-    not a device, and a connection that is closed ends it.
+    A started kernel of NCCL waits on the GPU for the other processes. All later work of this process on the
+    GPU waits for it, even moving the weights to the host, or the end of the process. The watchdog of torch
+    would abort it only after ten minutes. The other processes learn at once that this one has ended. In a
+    group of gloo the host waits, not the GPU, and closing the connection ends the waiting.
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return
@@ -42,15 +42,16 @@ def abort_group() -> None:
         return
     try:
         torch.distributed.distributed_c10d._abort_process_group()
-    except Exception as error:  # of any kind: the run says why it failed, not how it parted
+    except Exception as error:  # must not hide the error of the run
         log.warning("the group of processes cannot be aborted: %s", error)
 
 
 def part_at_exit() -> None:
-    """Have the group of processes destroyed before the interpreter goes; calling it again changes nothing.
+    """Destroy the group of processes before the interpreter ends; further calls change nothing.
 
-    Lightning does so for NCCL alone. The threads of a gloo group may still hold tensors when the interpreter
-    is taken down; to let go of one they need it, and abort the process: exit status 134 after a good run.
+    Lightning does this for NCCL only. Threads of a gloo group may still hold tensors when the interpreter
+    ends. Releasing these needs the interpreter, so that the process would abort with exit status 134 after a
+    successful run.
     """
     atexit.unregister(_part)
     atexit.register(_part)

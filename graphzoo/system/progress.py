@@ -1,6 +1,6 @@
-"""A bar with the time left, for work that turns out to take longer than two seconds.
+"""A progress bar with the time left, for work that takes longer than two seconds.
 
-Only where somebody looks: on a terminal or in a notebook, and not after `--quiet` or with `GRAPHZOO_QUIET=1`.
+It is shown only on a terminal or in a notebook, and not with `--quiet` or `GRAPHZOO_QUIET=1`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
 DELAY = 2.0
-"""Seconds of work before a bar appears."""
+"""Seconds of work until a bar appears."""
 _quiet = threading.Event()
 _one = threading.Lock()
 
 
 def set_quiet(quiet: bool) -> bool:
-    """Show no bars in this process, or show them again; what held before."""
+    """Switch bars of this process off or on; returns whether they were off before."""
     before = _quiet.is_set()
     (_quiet.set if quiet else _quiet.clear)()
     return before
@@ -29,11 +29,16 @@ def set_quiet(quiet: bool) -> bool:
 def progress(
     what: str, total: float | None = None, *, unit: Literal["", "bytes"] = ""
 ) -> Iterator[Callable[..., None]]:
-    """Show how far the work inside has come, once it has taken `DELAY` seconds; the bar vanishes at its end.
+    """Show the progress of the block after `DELAY` seconds; the bar disappears at its end.
 
-    The total is of steps or bytes; None where nobody knows: then a moving bar and the time passed. With the
-    unit "bytes" sizes and a rate are shown. What it yields is told how many more steps are done, which costs
-    next to nothing where no bar is shown, and as a second argument what is being done from now on.
+    Args:
+        what: Description of the work.
+        total: Number of steps or bytes; None if unknown, which shows a moving bar and the elapsed time.
+        unit: With "bytes", sizes and a rate are shown.
+
+    Yields:
+        A function `advance(steps, what="")` that adds finished steps, and may change the description. It is
+        cheap if no bar is shown.
     """
     if not is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
         yield lambda steps, what="": None
@@ -46,17 +51,17 @@ def progress(
 
 
 def is_watched() -> bool:
-    """Whether a bar would be seen."""
+    """Whether a bar would be visible."""
     if _quiet.is_set() or os.environ.get("GRAPHZOO_QUIET", "0") not in ("", "0"):
         return False
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-    if rank.isdecimal() and int(rank):  # of several processes the first one shows
+    if rank.isdecimal() and int(rank):  # of several processes, only the first one shows a bar
         return False
     return (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
 
 
 class _LateBar:
-    """Counts from the beginning, is drawn from `DELAY` on."""
+    """A bar that counts from the beginning, but is drawn only after `DELAY` seconds."""
 
     def __init__(self, what: str, total: float | None, unit: str) -> None:
         self._what, self._total, self._unit = what, total, unit
@@ -67,17 +72,17 @@ class _LateBar:
         self._closed = False
         self._timer = threading.Timer(DELAY, self._show)
         self._timer.daemon = True
-        with suppress(RuntimeError):  # no room for another thread: the work continues without a bar
+        with suppress(RuntimeError):  # if no thread can be started, the work continues without a bar
             self._timer.start()
 
     def advance(self, steps: float, what: str = "") -> None:
-        """Count steps; say what comes next."""
+        """Add finished steps, and change the description if one is given."""
         self._done += steps
         self._what = what or self._what
         self._draw(self._done)
 
     def close(self) -> None:
-        """Take the bar away, or see that it does not appear."""
+        """Remove the bar, or keep it from appearing."""
         self._timer.cancel()
         with self._lock:
             self._closed = True
@@ -99,13 +104,13 @@ class _LateBar:
         if self._total is not None:
             columns += [bars.TextColumn("left"), bars.TimeRemainingColumn()]
         with self._lock:
-            # Lightning's bar lives on rich's own console, which tells of it in private only.
+            # Lightning's bar uses rich's own console, which has only private attributes about it.
             shared = get_console()
             if self._closed or getattr(shared, "_live", None) or getattr(shared, "_live_stack", None):
                 return
             shown = bars.Progress(*columns, console=Console(file=sys.stderr), transient=True)
             task = shown.add_task(self._what, total=self._total)
-            # before it is seen, or steps in between would be lost
+            # Set before the bar starts, so that no steps are lost.
             self._draw = lambda done: shown.update(task, completed=done, description=self._what)
             self._draw(self._done)
             shown.start()

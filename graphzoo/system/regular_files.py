@@ -1,8 +1,8 @@
-"""Opening files that may come from others: regular ones only, and no more of them than was asked for.
+"""Open files of unknown origin safely: only regular files, and no more bytes than expected.
 
-A run directory, a checkpoint or a data file may come from anybody. A named pipe in its place would be waited
-for without end, a device such as /dev/zero never ends, a link may lead to what nobody meant to share.
-Importing this needs the standard library only.
+A run directory, a checkpoint or a data file may come from other people. Reading a named pipe in its place
+would wait forever, a device such as /dev/zero never ends, and a link may lead to a private file. Importing
+this needs the standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from graphzoo.system.memory import free_bytes
 
 MOST_TEXT = 1 << 26
-"""Bytes of any text that a run writes: results, settings, descriptions."""
+"""Most bytes of a text file of a run, such as results, settings or descriptions."""
 
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -30,9 +30,10 @@ _PIECE = 1 << 20
 
 
 def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result:
-    """The facts of a regular file, or of the one that a link leads to; it is not opened.
+    """The `os.stat` of a regular file, or of the target of a link if `follow`; the file is not opened.
 
-    Of anything else an `OSError` says what it is.
+    Raises:
+        OSError: if it does not exist or is not a regular file; the message says what it is.
     """
     facts = os.stat(path, follow_symlinks=follow)
     _check(facts, path)
@@ -42,12 +43,19 @@ def require_regular(path: str | os.PathLike[str], *, follow: bool = True) -> os.
 def open_regular(
     path: str | os.PathLike[str], *, most: int | None = None, follow: bool = True, holes: bool = True
 ) -> io.BufferedReader:
-    """Open a regular file of at most `most` bytes for reading; an `OSError` says what else it is.
+    """Open a regular file for reading.
 
-    Unless `follow`, no link may stand for it; unless `holes`, it may not consist of holes alone. They take no
-    room on the disk, but who reads all of them needs minutes, and memory.
+    Args:
+        path: The file.
+        most: Most bytes that it may have; None sets no limit.
+        follow: Whether it may be a link.
+        holes: Whether it may consist almost only of holes. These need no space on the disk, but reading them
+            takes minutes and memory.
+
+    Raises:
+        OSError: if it is not such a file; the message says why.
     """
-    # Looked at twice: opening a device can do something, and between look and opening the file may change.
+    # Checked before opening, as opening a device can have effects, and after, as the file may have changed.
     require_regular(path, follow=follow)
     flags = os.O_RDONLY
     for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK"):  # as far as the system has them
@@ -59,7 +67,7 @@ def open_regular(
         if most is not None and facts.st_size > most:
             raise OSError(errno.EINVAL, f"larger than {most:,} bytes ({facts.st_size:,})", os.fspath(path))
         blocks = getattr(facts, "st_blocks", None)
-        # packed and network file systems count blocks in ways of their own: only gross holes are refused
+        # Compressed and network file systems count blocks differently, so that only large holes are refused.
         if not holes and blocks is not None and facts.st_size > MOST_TEXT + 1024 * 512 * blocks:
             reason = f"almost all of its {facts.st_size:,} bytes are holes"
             raise OSError(errno.EINVAL, reason, os.fspath(path))
@@ -70,17 +78,21 @@ def open_regular(
 
 
 def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> bytes:
-    """The bytes of a regular file, at most `most`; errors as of `open_regular`.
+    """The bytes of a regular file.
 
-    None stands for as many as memory is free; a file with holes is refused then, which takes no room on its
-    disk but would take all memory.
+    Args:
+        path: The file.
+        most: Most bytes that it may have; None limits it to the free memory, and refuses a file of holes.
+
+    Raises:
+        OSError: as `open_regular`, or if the file grows while it is read.
     """
     with open_regular(path, most=most, holes=most is not None) as file:
         facts = os.fstat(file.fileno())
         if most is None and facts.st_size > MOST_TEXT:
             free = free_bytes()
             if free is not None and facts.st_size > free:
-                sizes = f"{facts.st_size / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free"
+                sizes = f"{facts.st_size / 2**30:,.1f} GiB, but {free / 2**30:,.1f} GiB of memory are free"
                 raise OSError(errno.ENOMEM, f"it has {sizes}: give a smaller file", os.fspath(path))
         data = file.read(facts.st_size + 1)
     if len(data) > facts.st_size:
@@ -89,16 +101,22 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
 
 
 def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, errors: str = "strict") -> str:
-    """The text of a regular file of at most `most` bytes in UTF-8, line ends as `open` makes them.
+    r"""The text of a regular file of at most `most` bytes in UTF-8, with all line ends as "\n".
 
-    Bytes that are not UTF-8 raise a `UnicodeDecodeError` (a ValueError), unless `errors` says otherwise.
+    Raises:
+        OSError: as `open_regular`.
+        UnicodeDecodeError: a ValueError, if the file is not UTF-8 and `errors` is "strict".
     """
     text = read_regular(path, most=most).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def copy_regular(source: Path, target: Path, *, most: int | None = None) -> None:
-    """Copy a regular file to a new one. A link is refused: what it leads to may not be meant to be shared."""
+    """Copy a regular file to a new one. A link is refused, because its target may be private.
+
+    Raises:
+        OSError: as `open_regular`, or if `target` exists.
+    """
     with open_regular(source, most=most, follow=False, holes=False) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left > 0 and (piece := file.read(min(left, _PIECE))):

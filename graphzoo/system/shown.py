@@ -1,7 +1,7 @@
-r"""Names of others as a terminal, a table or a page may show them: what steers is spelt out.
+r"""Make text of unknown origin safe to show: control characters and invisible ones are escaped.
 
-An escape sequence can clear the screen or name the window, a control of the direction of writing makes one
-name look like another. Joiners (U+200C, U+200D) stay: Persian, Hindi and many emoji are written with them.
+An escape sequence can clear the screen or rename the window, and characters that change the writing direction
+make one name look like another. Joiners (U+200C, U+200D) stay, as Persian, Hindi and many emoji need them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-# soft hyphen, Arabic letter mark, Mongolian separator, widths and directions, invisible operators, byte order
-# mark, annotations, tags
+# Soft hyphen, Arabic letter mark, Mongolian vowel separator, characters of zero width, direction marks,
+# invisible operators, byte order mark, annotations, tags.
 DIRECTIONS = (
     "\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
@@ -28,7 +28,7 @@ _STEERS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    r"""The text on one line, with everything that steers a terminal or cannot be seen spelt out.
+    r"""The text on one line, with control characters and invisible ones escaped.
 
     >>> visible("a\x1b[2J\u202eb"), visible("caf\u00e9")
     ('a\\x1b[2J\\u202eb', 'café')
@@ -37,14 +37,14 @@ def visible(text: str) -> str:
 
 
 def cell(text: object) -> Text:
-    """The `str` of anything for a table on the screen: spelt out, and no markup."""
+    """The `str` of a value for a table on the terminal, with control characters escaped and no markup."""
     from rich.text import Text
 
     return Text(visible(str(text)))
 
 
 def console() -> Console:
-    """Where tables and lines go: never so narrow that rich finds no room for a column, and fails."""
+    """The console for tables, with a minimum width: rich fails if there is no room for a column."""
     from rich import get_console
 
     screen = get_console()
@@ -54,12 +54,12 @@ def console() -> Console:
 
 
 def say(text: str) -> None:
-    """Write lines to standard output: names and paths in them are spelt out."""
+    """Write lines to standard output, with control characters escaped."""
     sys.stdout.write("\n".join(map(visible, text.split("\n"))))
 
 
 def tell(text: str) -> None:
-    """Write lines to standard error: names and paths in them are spelt out."""
+    """Write lines to standard error, with control characters escaped."""
     sys.stderr.write("\n".join(map(visible, text.split("\n"))))
 
 
@@ -67,7 +67,11 @@ _TOLD = 3
 
 
 def tell_damaged(command: str, damaged: Sequence[UsageError]) -> int:
-    """Say what a command has left out, after it has shown the rest; its exit status, 1 if there is any."""
+    """Report what a command has left out because it is damaged, at the end of its output.
+
+    Returns:
+        The exit status of the command: 1 if anything was left out, else 0.
+    """
     for error in damaged[:_TOLD]:
         first = shorten(str(error).partition("\n")[0])
         tell(f"graphzoo {command}: left out: {first}\n")

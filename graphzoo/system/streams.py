@@ -1,4 +1,4 @@
-"""Standard output and error of a command, whatever they are: closed, full, unread, or ASCII alone."""
+"""Make standard output and error safe to write to, even if they are closed, full, unread or ASCII only."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import sys
 
 
 class Unread(io.StringIO):
-    """Stands for a closed standard output: what is written is gone, and it is known whether anything was."""
+    """A stand-in for a closed stream, which drops all text; `lost` says whether there was any."""
 
     lost = False
 
     def write(self, text: str) -> int:
-        """Forget the text."""
+        """Drop the text."""
         self.lost = self.lost or bool(text)
         return len(text)
 
 
 def open_streams() -> None:
-    """Make standard output and error ones that can be written to.
+    """Make sure that standard output and error can be written to.
 
-    A descriptor that was closed (`>&-`) is opened on nothing: the next file would get its number, and what a
-    library prints would land there. Letters that an encoding has not, and bytes of file names that are no
-    text, are written as numbers behind a backslash.
+    A closed descriptor (`>&-`) is opened to the null device. Otherwise the next file would get its number,
+    and output of libraries would be written to that file. Characters that the encoding does not have are
+    written with a backslash and their number.
     """
-    with contextlib.suppress(OSError):  # no descriptor is left: whatever is opened next says so
+    with contextlib.suppress(OSError):  # if no descriptor is left, the next open raises the error
         while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
             continue
         os.close(opened)
@@ -39,7 +39,7 @@ def open_streams() -> None:
 
 
 def refuses_output() -> bool:
-    """Whether standard output cannot take the end of a line, as on a full disk; else that is written."""
+    """Write a line end to standard output; returns whether that failed, for example on a full disk."""
     try:
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -49,12 +49,12 @@ def refuses_output() -> bool:
 
 
 def drop_output() -> None:
-    """Let go of what could not be written, so that the interpreter does not try again when it ends."""
+    """Drop output that could not be written, so that the interpreter does not try again when it ends."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            # a flush that fails keeps the text: it goes where it can go
+            # A failed flush keeps the text: write it to the null device.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

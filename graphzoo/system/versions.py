@@ -1,4 +1,4 @@
-"""Which versions of Python and packages there are, for checkpoints and results."""
+"""The versions of Python and packages, for checkpoints and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _version = cache(version)
 
 
 def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
+    """The versions of Python and of installed packages that results depend on, by name."""
     versions_of = {"python": platform.python_version()}
     for name in ("graphzoo", "torch", "lightning", "torch-geometric", "numba", "numpy"):
         try:

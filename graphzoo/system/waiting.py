@@ -1,4 +1,4 @@
-"""A lock between processes: who waits for longer than a moment says for whom."""
+"""A lock between processes that reports a long wait."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from filelock import FileLock, Timeout
 from graphzoo.system.shown import tell
 
 NOTICE = 5.0
-"""Seconds that a process waits without a word."""
+"""Seconds of waiting until a line reports it."""
 
 
 class TellingLock(FileLock):
-    """A `FileLock` that does not wait in silence: the process in front may be stopped for hours."""
+    """A `FileLock` that reports a long wait: the process that has the lock may be stopped for hours."""
 
     def acquire(self, timeout: float | None = None, *args: Any, **options: Any) -> Any:
-        """Take the lock as `FileLock.acquire`; after `NOTICE` seconds one line tells which process has it."""
+        """Take the lock like `FileLock.acquire`; after `NOTICE` seconds, a line says which process has it."""
         wanted = self.timeout if timeout is None else timeout
         if 0 <= wanted <= NOTICE or options.get("blocking") is False:
             return super().acquire(wanted, *args, **options)
@@ -32,12 +32,12 @@ class TellingLock(FileLock):
 
 
 def _holder(path: Path) -> str:
-    """The process that has a lock, as far as the system tells: its number, and whether it is stopped."""
+    """A text for the process that has a lock: its number, and whether it is stopped, if this is known."""
     try:
         facts = path.stat()
         wanted = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
         rows = [line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines()]
-        # 1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF; those that wait have an arrow behind their number
+        # A line is "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"; waiting processes have "->" after "1:".
         number = next(row[4] for row in rows if len(row) > 5 and row[5] == wanted and row[1] != "->")
         status = Path(f"/proc/{int(number)}/status").read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError, StopIteration):  # another system, or a process of another container

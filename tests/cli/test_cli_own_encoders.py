@@ -100,7 +100,7 @@ def test_both_spellings_of_a_plug_in_are_trusted_and_no_other_class_of_its_packa
 def test_settings_that_a_checkpoint_cannot_hold_are_refused_before_training(cli, package, nodes, workplace):
     done = cli("fit", "--model.encoder=short.enc.Named", "--model.encoder.kind=B", *nodes, *QUICK)
     assert done.status == 2, done.err
-    assert "Named: kind holds a Kind, which a checkpoint cannot" in done.err
+    assert "Named: kind has a Kind, which a checkpoint cannot store" in done.err
     assert not (workplace / "run").exists()
 
 
@@ -194,7 +194,7 @@ def test_a_module_of_the_current_folder_is_named_with_the_remedy(cli, package, n
     for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
         del sys.modules[name]
     told = cli("predict", "--ckpt_path=run", "--out=nodes.csv", "--trust")
-    assert told.status == 2 and "short lies in the current folder: set PYTHONPATH=." in told.err
+    assert told.status == 2 and "short is in the current folder: set PYTHONPATH=." in told.err
     (workplace / "short").rename(workplace / "gone")
     told = cli("test", "run", "--run_dir=tested", "--trust")
     assert told.status == 2 and "It cannot be imported: No module named 'short'" in told.err

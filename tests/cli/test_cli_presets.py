@@ -144,7 +144,7 @@ def test_a_folder_of_presets_that_is_missing_is_told_once(cli, monkeypatch, work
     monkeypatch.setenv("GRAPHZOO_CONFIGS", str(workplace / "nowhere"))
     listed = cli("list")
     assert listed.status == 0 and listed.out
-    assert listed.err == f"GRAPHZOO_CONFIGS names {workplace / 'nowhere'}, and there is no such folder\n"
+    assert listed.err == f"GRAPHZOO_CONFIGS names {workplace / 'nowhere'}, but there is no such folder\n"
 
 
 def test_a_model_that_cannot_do_the_task_is_refused_with_the_reason(own_presets):

@@ -353,7 +353,7 @@ def test_hostile_checkpoints_run_no_code(trained, cli, tiny_kg, monkeypatch, wor
     assert not Path("harmed").exists()
     assert len(result.err.splitlines()) <= 6 or result.status == 0
     if place in ("weights", "hyperparameters"):
-        assert result.status == 2 and "refused" in result.err and "Nothing was run" in result.err
+        assert result.status == 2 and "refused" in result.err and "No code was run" in result.err
     if place == "encoder":
         assert result.status == 2 and "harmful.Encoder" in result.err and "--trust" in result.err
 

@@ -82,21 +82,21 @@ def nested(checkpoint):
 WEIGHT = "encoder.relation_embedding.weight"
 SHAPE = (6, 8)
 DAMAGES = {
-    "optimiser of another shape": (entry("exp_avg", torch.zeros(3)), "shape (3,), (6, 8) is expected"),
-    "expanded view": (entry("exp_avg", torch.zeros(1).expand(SHAPE)), "repeats fewer numbers"),
+    "optimiser of another shape": (entry("exp_avg", torch.zeros(3)), "shape (3,), expected (6, 8)"),
+    "expanded view": (entry("exp_avg", torch.zeros(1).expand(SHAPE)), "stores fewer numbers"),
     "optimiser not finite": (entry("exp_avg_sq", torch.full(SHAPE, torch.inf)), "48 numbers that are NaN"),
     "whole numbers": (entry("exp_avg", torch.zeros(SHAPE, dtype=torch.int64)), "torch.int64"),
-    "half an entry": (lambda c: first_entry(c).pop("exp_avg_sq"), "has exp_avg, step, expected are"),
-    "one entry less": (lambda c: c["optimizer_states"][0]["state"].pop(0), "is there for"),
+    "half an entry": (lambda c: first_entry(c).pop("exp_avg_sq"), "has exp_avg, step, expected"),
+    "one entry less": (lambda c: c["optimizer_states"][0]["state"].pop(0), "weights, but"),
     "no entries": (lambda c: c["optimizer_states"][0].update(state={}), "empty after the first step"),
     "no optimiser": (lambda c: c.pop("optimizer_states"), "optimizer_states is missing"),
-    "emptied optimisers": (lambda c: c.update(optimizer_states=[]), "not one of 1 optimisers"),
-    "one group": (lambda c: c["optimizer_states"][0]["param_groups"].pop(), "is not one of 2 groups"),
+    "emptied optimisers": (lambda c: c.update(optimizer_states=[]), "states of 1 optimisers"),
+    "one group": (lambda c: c["optimizer_states"][0]["param_groups"].pop(), "does not have 2 groups"),
     "a rate of letters": (
         lambda c: c["optimizer_states"][0]["param_groups"][0].update(lr="fast"),
         "lr of the optimiser is 'fast'",
     ),
-    "emptied loops": (lambda c: c.update(loops={}), "does not say how far"),
+    "emptied loops": (lambda c: c.update(loops={}), "progress of the training is missing"),
     "no loops": (lambda c: c.pop("loops"), "loops is missing"),
     "another epoch": (lambda c: c.update(epoch=0), "it contradicts itself"),
     "negative epoch": (lambda c: c.update(epoch=-1), "epoch is '-1', not a whole number"),
@@ -106,38 +106,38 @@ DAMAGES = {
         lambda c: c["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"].update(ready="x"),
         "ready of epoch_loop.batch_progress of the training is 'x'",
     ),
-    "no schedule": (lambda c: c.update(lr_schedulers=[]), "not one of 1 learning-rate schedules"),
+    "no schedule": (lambda c: c.update(lr_schedulers=[]), "states of 1 learning-rate schedules"),
     "schedule of letters": (
         lambda c: c["lr_schedulers"][0].update(last_epoch="x"),
         "last_epoch of the learning",
     ),
     "callback of letters": (lambda c: c["callbacks"]["Throughput"].update(fit_seconds="x"), "fit_seconds of"),
     "weight not finite": (weight(torch.full(SHAPE, torch.nan)), "48 numbers that are NaN or infinite"),
-    "weight of another shape": (weight(torch.zeros(2)), "shape (2,), (6, 8) is expected"),
-    "weight of one element": (weight(torch.zeros(1).expand(10**6, 10**6)), "repeats fewer numbers"),
+    "weight of another shape": (weight(torch.zeros(2)), "shape (2,), expected (6, 8)"),
+    "weight of one element": (weight(torch.zeros(1).expand(10**6, 10**6)), "stores fewer numbers"),
     "complex weight": (weight(torch.zeros(SHAPE, dtype=torch.complex64)), "ComplexFloatStorage"),
     "weight missing": (lambda c: c["state_dict"].pop(WEIGHT), "is missing in the file"),
     "weight too many": (lambda c: c["state_dict"].update(other=torch.zeros(1)), "is unknown to the model"),
     "weight without a name": (
         lambda c: c["state_dict"].update({None: torch.zeros(1)}),
-        "weight is called None",
+        "name of a weight is None",
     ),
-    "description of another kind": (lambda c: c.update(graphzoo=[1]), "its graphzoo is not what"),
+    "description of another kind": (lambda c: c.update(graphzoo=[1]), "its entry graphzoo is missing"),
     "encoder without settings": (
         lambda c: c["graphzoo"]["encoder"].pop("init_args"),
-        "its graphzoo.encoder.init_args is not what",
+        "its entry graphzoo.encoder.init_args is missing",
     ),
-    "settings in a list": (lambda c: c.update(hyper_parameters=[1]), "its hyper_parameters is not what"),
+    "settings in a list": (lambda c: c.update(hyper_parameters=[1]), "its entry hyper_parameters is missing"),
     "progress in a tensor": (
         lambda c: c["loops"]["fit_loop"]["epoch_progress"]["current"].update(completed=torch.zeros(2)),
         "the number of epochs is",
     ),
     "state of the loop in a list": (
         lambda c: c["loops"]["fit_loop"].update({"epoch_loop.state_dict": ["a"]}),
-        "epoch_loop.state_dict of the training is no table",
+        "epoch_loop.state_dict of the training is not a table",
     ),
-    "nested lists": (nested, "far larger than its"),
-    "a list in itself": (lambda c: c.setdefault("x", []).append(c["x"]), "holds itself"),
+    "nested lists": (nested, "far more than its"),
+    "a list in itself": (lambda c: c.setdefault("x", []).append(c["x"]), "contains itself"),
     "endless number": (lambda c: c["hyper_parameters"].update(seed=10**400), "a number of 1,329 bits"),
 }
 KINDS = {
@@ -200,7 +200,7 @@ def test_a_setting_of_the_encoder_of_another_kind_is_named(trained, cli, value):
 def test_weights_without_names_are_not_loaded(trained):
     shutil.copytree(trained, "run")
     change("run/checkpoints/best.ckpt", lambda c: c["state_dict"].update({None: torch.zeros(1)}))
-    with pytest.raises(UsageError, match="a weight is called None"):
+    with pytest.raises(UsageError, match="the name of a weight is None"):
         graphzoo.load("run")
 
 
@@ -231,7 +231,7 @@ def test_a_storage_is_not_larger_than_its_part_of_the_file(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for part, content in parts.items():
             archive.writestr(part, content)
-    with pytest.raises(UsageError, match="speaks of 268,435,456 numbers where it holds 32 bytes"):
+    with pytest.raises(UsageError, match="describes 268,435,456 numbers, but has 32 bytes"):
         read_checkpoint(path)
 
 

@@ -292,7 +292,7 @@ def test_the_last_line_is_a_command_that_predicts_and_no_limit_of_a_trial_is_tol
     assert done.status == 0 and "Time limit" not in done.out + done.err, done.err
     # a fast machine may be done before the time is over
     is_cut = "stopped after its share" in Path("found/trials.jsonl").read_text()
-    assert ("galit was stopped while still training" in " ".join(done.out.split())) == is_cut
+    assert ("galit was stopped before the training ended" in " ".join(done.out.split())) == is_cut
     winner = json.loads(Path("found/compare.json").read_text())["winner"]
     command = f"graphzoo predict {winner} --out labels.csv"
     assert done.out.replace("\n", "").endswith(command.replace("\n", ""))
@@ -459,7 +459,7 @@ def simulated(monkeypatch, folder, models, seconds, *, words=(), speed=None):
         cut = f"{module.STOPPED} of {share:.0f} s" if took == share else ""
         score = {"val/acc": 1 - 1 / (2 + took)}
         if model == "late" and share < 50:
-            score, cut = {}, f"its share, {share:.0f} s, was over before a validation: give it more --minutes"
+            score, cut = {}, f"its share, {share:.0f} s, ended before a validation: give more --minutes"
         return module.Trial(model, seed, settings, score, took, note=cut, share=share), 0
 
     monkeypatch.setattr(module.Comparison, "_run", run)

@@ -91,7 +91,7 @@ def test_a_damaged_evaluation_is_named_on_the_page(run, tmp_path, capsys):
     (run / "evaluation" / "test" / "index.json").unlink()
     assert plot(capsys, run, "--no-model", "--overwrite")[0] == 0
     text = (tmp_path / "report.html").read_text()
-    assert "holds no evaluation: index.json is missing" in text and "80.00" in text
+    assert "is not an evaluation: index.json is missing" in text and "80.00" in text
 
 
 def test_the_next_evaluation_stands_in_for_a_damaged_one(run, tmp_path, capsys):

@@ -169,7 +169,7 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
         ("q.tsv", b"virus\t?\tvirus\n", "line 1: the relation is missing"),
         ("q.tsv", b"virus\tcauses\t?\nvir\xffus\tcauses\t?\n", "line 2: not UTF-8"),
         ("q.csv", b'"virus,causes,?\n', "line 1: .*check the quotes"),
-        ("q.tsv.gz", b"virus\tcauses\t?\n", "named .gz but is not gzip"),
+        ("q.tsv.gz", b"virus\tcauses\t?\n", "named .gz, but is not gzip"),
     ],
 )
 def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, message):

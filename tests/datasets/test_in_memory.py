@@ -205,9 +205,9 @@ def test_what_is_no_graph_is_refused():
         NodeDataModule.from_data([1, 2])
     with pytest.raises(DataError, match=r"expected edge_index \[2, E\] of int64, got \[7, 2\].*transpose"):
         link_graph_from_edges(torch.zeros(7, 2, dtype=torch.int64))
-    with pytest.raises(DataError, match="links name nodes from 0 to 9, there are 5"):
+    with pytest.raises(DataError, match="links have nodes from 0 to 9, but there are 5"):
         link_graph_from_edges(torch.tensor([[0, 1], [2, 9]]), num_nodes=5)
-    with pytest.raises(DataError, match="links name nodes from -1"):
+    with pytest.raises(DataError, match="links have nodes from -1"):
         link_graph_from_edges(torch.tensor([[0, -1], [2, 3]]))
 
 
@@ -291,7 +291,7 @@ def test_a_missing_end_of_a_link_is_no_node(missing):
 def test_two_nodes_of_networkx_with_one_name_are_refused():
     graph = networkx.path_graph(4)
     graph.add_edge(1, "1")
-    with pytest.raises(UsageError, match="nodes 1 and '1' of the networkx graph would both be called '1'"):
+    with pytest.raises(UsageError, match="nodes 1 and '1' of the networkx graph have the same name '1'"):
         given_data(graph, "pair")
 
 
@@ -315,7 +315,7 @@ def test_an_unknown_split_of_a_networkx_node_is_refused(tmp_path):
         [2, 5, 8],
     ]
     with pytest.raises(
-        UsageError, match="node 4 of the networkx graph: split is 'tst'; it is train, valid, test"
+        UsageError, match="node 4 of the networkx graph: split is 'tst'; give train, valid, test"
     ):
         given_data(labelled_path(split="tst"), "node")
 
@@ -323,7 +323,7 @@ def test_an_unknown_split_of_a_networkx_node_is_refused(tmp_path):
 @pytest.mark.parametrize("value", [None, "old"])
 def test_a_feature_that_a_networkx_node_lacks_is_refused(value):
     with pytest.raises(
-        UsageError, match=f"node 4 of the networkx graph: age is {value!r}, at most others a number"
+        UsageError, match=f"node 4 of the networkx graph: age is {value!r}, but a number at most nodes"
     ):
         given_data(labelled_path(age=value, split=None), "node")
 
@@ -331,7 +331,7 @@ def test_a_feature_that_a_networkx_node_lacks_is_refused(value):
 def test_attributes_of_networkx_nodes_that_are_no_numbers_are_told(tmp_path):
     graph = labelled_path(city="Rome")
     networkx.set_node_attributes(graph, {node: np.float32(node) for node in graph}, "weight")
-    with pytest.warns(GraphzooDataWarning, match="no features and left out: city") as told:
+    with pytest.warns(GraphzooDataWarning, match="are not numbers are left out: city") as told:
         given = given_data(graph, "node")
     assert len(told) == 1 and written(given, tmp_path)["x"].shape == (9, 2)
 
@@ -349,10 +349,10 @@ def test_links_that_are_learnt_for_want_of_labels_are_told(recwarn):
     data = Data(x=torch.ones(60, 1), edge_index=nodes().edge_index)
     assert given_data(graph, "pair").kind == given_data(data, "pair").kind == "links" and not recwarn
     for given, attributes in (
-        (graph, "called y or label, its attributes klass"),
-        (data, "called y, .* edge_index, x"),
+        (graph, "y or label.*its attributes are klass"),
+        (data, "y.*its attributes are edge_index, x"),
     ):
-        with pytest.warns(GraphzooDataWarning, match=f"links are learnt: labels are {attributes}"):
+        with pytest.warns(GraphzooDataWarning, match=rf"no labels \(attribute {attributes}"):
             assert given_data(given, "node").kind == "links"
 
 
@@ -495,7 +495,7 @@ def test_a_split_that_a_data_object_brings_is_told_to_be_ignored(tmp_path, recwa
     data.n_id, data.batch_size = torch.arange(60), 4
     given_data(data, "pair")
     (said,) = [str(warning.message) for warning in recwarn]
-    assert said.startswith("data: edge_label, edge_label_index ignored; the split is drawn here")
+    assert said.startswith("data: edge_label, edge_label_index ignored, because the split is drawn")
 
 
 def test_a_sparse_adjacency_of_torch_or_scipy_is_links(tmp_path):
@@ -508,13 +508,13 @@ def test_a_sparse_adjacency_of_torch_or_scipy_is_links(tmp_path):
         given = given_data(form, "pair")
         assert given.kind == "links" and given.links["num_nodes"] == 33
         assert set(map(tuple, given.links["edge_index"].T.tolist())) == set(map(tuple, links.t().tolist()))
-    with pytest.warns(GraphzooDataWarning, match="values of the adjacency are weights, which are not used"):
+    with pytest.warns(GraphzooDataWarning, match="values of the adjacency are ignored as weights"):
         given_data(matrix * 0.5, "pair")
     half = given_data(coo.to(torch.bfloat16), "pair")
     assert half.links["edge_index"].shape == (2, 60)
     with pytest.raises(UsageError, match=r"give data.to_sparse\(2\)"):
         given_data(torch.eye(6).to_sparse(1), "pair")
-    with pytest.raises(UsageError, match=r"sparse matrix \[2, 3\]; an adjacency has as many rows"):
+    with pytest.raises(UsageError, match=r"sparse matrix of shape \[2, 3\]; an adjacency has as many rows"):
         given_data(scipy.sparse.csr_array(np.eye(2, 3)), "pair")
 
 
@@ -528,7 +528,7 @@ def test_several_graphs_and_kinds_are_not_taken_for_one():
         lambda: load_link_source(links),
         lambda: NodeDataModule.from_data(batch),
     ):
-        with pytest.raises(DataError, match="batch says that these are 2 graphs; give one alone"):
+        with pytest.raises(DataError, match="a batch of 2 graphs; give one graph alone"):
             call()
     assert given_data(Batch.from_data_list([nodes()]), "node").kind == "nodes"
     for encoder, remedy in (("query", "Give its links as triples"), ("node", "kinds of nodes and links")):
@@ -549,10 +549,10 @@ def test_a_few_links_are_predicted_on_though_none_could_be_held_out():
     for other, said in (
         (
             node_graph_from_data(nodes(), name="labelled"),
-            "data= is a NodeGraph, and the model predicts links",
+            "data= is a NodeGraph, but the model predicts links",
         ),
-        ([("ann", "knows", "bob")], "data= holds no pairs of nodes"),
-        ([], "data= holds no pairs of nodes"),
+        ([("ann", "knows", "bob")], "data= has no pairs of nodes"),
+        ([], "data= has no pairs of nodes"),
     ):
         with pytest.raises(UsageError, match=said):
             load_link_source(other)

@@ -125,7 +125,7 @@ def test_damaged_archive_never_stays(mirror, local, monkeypatch, tmp_path):
     monkeypatch.setattr(table.LinkSource, "facts", lambda source, file: (None, 0))
     name, data = archive("collab", tmp_path)
     put(mirror, f"ogb/ogbl_collab/{name}", data[: len(data) // 2])
-    with pytest.raises(DownloadError, match="not a whole zip archive"):
+    with pytest.raises(DownloadError, match="not a complete zip archive"):
         download("ogbl-collab", tmp_path / "root")
     assert stay(tmp_path / "root") == []
 
@@ -133,7 +133,7 @@ def test_damaged_archive_never_stays(mirror, local, monkeypatch, tmp_path):
 def test_names():
     with pytest.raises(ValueError, match="Did you mean: citeseer-link"):
         download("citeser-link")
-    with pytest.raises(ValueError, match="links means your own files"):
+    with pytest.raises(ValueError, match="links stands for your own files"):
         download("links")
 
 

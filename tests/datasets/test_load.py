@@ -223,7 +223,9 @@ def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeyp
         monkeypatch.setattr(load_module, "find_source", lambda name, told=told: told)
         if provisional:
             verify_triples(part, facts, told, "train")
-            with pytest.warns(GraphzooDataWarning, match="itself a reconstruction: drawn from memory"):
+            with pytest.warns(
+                GraphzooDataWarning, match="hash is of a reconstructed file: drawn from memory"
+            ):
                 graph, _ = load_knowledge_graph("toy", root=tmp_path / "root")
             assert graph.split("train").size(0) == 5216
         else:

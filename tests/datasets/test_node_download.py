@@ -152,9 +152,9 @@ def without_member(data, name):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda data: data[: len(data) // 2], "not a whole zip archive"),
+        (lambda data: data[: len(data) // 2], "not a complete zip archive"),
         (lambda data: b"<html>log in</html>", "web page"),
-        (lambda data: b"", "not a whole zip archive"),
+        (lambda data: b"", "not a complete zip archive"),
         (flip_in_member, "is damaged in the archive"),
         (
             lambda data: without_member(data, "arxiv/raw/edge.csv.gz"),
@@ -196,7 +196,7 @@ def test_offline_names_file_and_place(arxiv, mirror, tmp_path, monkeypatch):
         load_node_graph("ogbn-arxiv", root=root)
     message = str(caught.value)
     for part in (
-        "ogbn-arxiv: arxiv.zip cannot be had: GRAPHZOO_OFFLINE is set",
+        "ogbn-arxiv: arxiv.zip is missing and cannot be downloaded: GRAPHZOO_OFFLINE is set",
         f"put it at: {root}/ogb/ogbn_arxiv/arxiv.zip",
         "GRAPHZOO_DATA",
         "graphzoo download ogbn-arxiv",

@@ -72,7 +72,7 @@ def test_ogb_names_of_classes(tmp_path, caplog):
     path.write_bytes(gzip.compress(b"label idx,arxiv category\n0,arxiv cs na\n"))
     with caplog.at_level(logging.WARNING):
         assert load_node_graph("ogbn-arxiv", root=tmp_path).class_names == ("0", "1", "2")
-    assert "1 names for 3 classes" in caplog.text
+    assert "1 different names for 3 classes" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_ogb_names_of_classes(tmp_path, caplog):
         ("raw/node-feat", b"1,2\n3\n", "not a readable table"),
         ("raw/node-label", b"1\n" * 39, "39 rows, expected 40"),
         ("split/time/train", b"0\nnan\n", "1 values are missing"),
-        ("split/time/train", b"0\n40\n", "holds node 40"),
+        ("split/time/train", b"0\n40\n", "has node 40"),
         ("split/time/train", b"0\n0\n", "node 0 occurs in train and train"),
-        ("raw/edge", b"0,40\n" * 40, "there are 40 nodes"),
+        ("raw/edge", b"0,40\n" * 40, "but there are 40 nodes"),
     ],
 )
 def test_ogb_files_that_do_not_fit(tmp_path, file, content, problem):

@@ -43,7 +43,7 @@ def test_links_may_have_names_and_lone_nodes(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.ones((3, 2))}, "no edge_index; it holds x"),
+        ({"x": np.ones((3, 2))}, "no edge_index; it has x"),
         ({"edge_index": EDGES.numpy().T}, r"edge_index must be .* \[2, edges\].*transpose it"),
         ({"edge_index": EDGES.numpy(), "x": np.ones((3, 2))}, "there are 3"),
         (

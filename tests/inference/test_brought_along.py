@@ -221,7 +221,7 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     other = KGCompletion(
         lambda spec: KnowFormerAny(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
     )
-    with pytest.raises(UsageError, match="It holds a graphzoo.encoders.KnowFormer, and this is a graphzoo"):
+    with pytest.raises(UsageError, match="It has a graphzoo.encoders.KnowFormer, but this is a graphzoo"):
         trainer(tmp_path).validate(other, data, verbose=False)
 
 

@@ -152,7 +152,7 @@ def test_what_was_never_validated_is_not_called_chosen(tmp_path, monkeypatch, ca
     assert "the checkpoint is that of the last epoch, never validated, epoch 2." in card
     assert "chosen on validation" not in card
     notes = str(results_section(group_records(find_records([Path("run")]))).blocks)
-    assert "Test figures are those of the last epoch, never validated." in notes and "best" not in notes
+    assert "Test results are from the last epoch, never validated." in notes and "best" not in notes
     # earlier versions named the epoch of any checkpoint the best
     results = json.loads(Path("run/results.json").read_text())
     del results["selection"], results["checkpoint_epoch"]

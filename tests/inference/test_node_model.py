@@ -562,5 +562,5 @@ def test_other_graphs_leave_nothing_in_the_cache(trained, tmp_path, monkeypatch)
     ],
 )
 def test_of_a_data_module_the_graph_is_given(trained, module, part):
-    with pytest.raises(UsageError, match=f"which makes batches of a graph[\\s\\S]*{part}"):
+    with pytest.raises(UsageError, match=f"but a graph is expected[\\s\\S]*{part}"):
         graphzoo.load(trained[0], data=module())

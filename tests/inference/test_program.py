@@ -234,10 +234,10 @@ def test_tasks_without_a_program_are_told():
 @pytest.mark.parametrize("file", ["model.pt2", "model.onnx"])
 def test_a_program_is_no_model_to_load(tmp_path, capsys, file):
     (tmp_path / file).touch()
-    with pytest.raises(UsageError, match="holds a program, which runs without graphzoo"):
+    with pytest.raises(UsageError, match="has an exported program, which runs without graphzoo"):
         graphzoo.load(tmp_path)
     assert graphzoo_main(["predict", "--ckpt_path", str(tmp_path), "--queries", str(tmp_path / file)]) == 2
-    assert "holds a program" in capsys.readouterr().err
+    assert "has an exported program" in capsys.readouterr().err
 
 
 def test_an_existing_folder_stays(umls_run, tmp_path, monkeypatch):

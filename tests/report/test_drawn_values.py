@@ -141,7 +141,7 @@ def test_a_single_value_is_told_and_not_drawn(tmp_path):
     loss = [(step, 0, "", 2.0 - step, "", "") for step in (0, 1)]
     run = write_rows(write_run(tmp_path / "run"), names, [*loss, (7, 0, 0.5, "", 0.25, 0.1)])
     assert list(pictures_of(run)) == ["train-loss"] and not pictures_of(run, speed=True)
-    told = "With one value each there is no curve to draw. "
+    told = "Metrics with a single value have no curve. "
     assert notes_of(run)[-1] == f"{told}Validation accuracy %: 50."
     assert notes_of(run, speed=True) == [f"{told}Seconds per step: 0.25."]
     write_rows(write_run(tmp_path / "seed", seed=1), names, [(7, 0, 0.75, "", "", "")])

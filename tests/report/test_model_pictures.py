@@ -171,7 +171,7 @@ def test_how_a_depth_curve_is_made_stands_where_there_is_none(real_runs):
     assert [block.name for block in both.sections[1].blocks] == ["depth"]
     for report, told in ((both, 0), (build_report(groups[:1]), 1)):
         notes = [block for section in report.sections for block in section.blocks if isinstance(block, Note)]
-        assert sum("Given together with runs of other depths" in note.text for note in notes) == told
+        assert sum("is given runs of other depths" in note.text for note in notes) == told
 
 
 @pytest.mark.parametrize("name", ["kg", "galit", "deep"])

@@ -183,7 +183,7 @@ def test_long_tables_are_cut_and_say_where_the_rest_is(row_page):
     assert any(
         re.search(r"37 more rows are in .*evaluation/test/worst.csv", text) for text in page.texts["p"]
     )
-    assert any("40 more are in the table" in text for text in page.texts["figcaption"])
+    assert any("the table has 40 more" in text for text in page.texts["figcaption"])
     assert sum(text == "likes" for text in page.texts["td"]) == 8
     assert sum(text.startswith("r") and text[1:].isdecimal() for text in page.texts["th"]) == 20
 
@@ -420,8 +420,8 @@ def test_the_depth_curve_shows_what_the_results_lead_with(tmp_path):
 
 def test_a_run_in_training_says_so(tmp_path):
     page = Page(page_of(write_run(tmp_path / "run", finished=False)))
-    assert any("no test figures yet" in text for text in page.texts["p"])
-    assert any("It is not finished yet" in text for text in page.texts["p"])
+    assert any("no test results yet" in text for text in page.texts["p"])
+    assert any("The run is not finished yet" in text for text in page.texts["p"])
     assert any("has no folder evaluation" in text for text in page.texts["p"])
 
 
@@ -433,14 +433,14 @@ def test_a_run_without_a_test_is_not_called_unfinished(tmp_path):
     stopped = write_run(tmp_path / "stopped", finished=False, epochs=5, changed={"trainer.max_epochs": -1})
     for run in (done, validated, stopped):
         page = Page(page_of(run))
-        assert any(text.endswith("It was not tested.") for text in page.texts["p"])
+        assert any(text.endswith("The run was not tested.") for text in page.texts["p"])
         assert any(f"graphzoo test --ckpt_path {run}" in text for text in page.texts["p"])
         assert not any("finished" in text for text in page.texts["p"])
-    assert any("It is not finished yet" in text for text in Page(page_of(begun)).texts["p"])
+    assert any("The run is not finished yet" in text for text in Page(page_of(begun)).texts["p"])
     again = write_run(tmp_path / "again", finished=False, epochs=5, seed=1, changed={"trainer.max_epochs": 6})
     page = Page(page_of(begun, again, write_run(tmp_path / "own", changed={"trainer.max_epochs": 6})))
     assert page.texts["td"].count("not finished") == 2
-    assert any("None is finished yet." in text for text in Page(page_of(begun, again)).texts["p"])
+    assert any("No run is finished yet." in text for text in Page(page_of(begun, again)).texts["p"])
 
 
 def test_hours_are_told_as_everywhere(tmp_path):

@@ -93,7 +93,7 @@ def test_settings_are_rows_and_data_sets_panels(tmp_path):
     assert cora["dots"] == approximately(85.0, 80.0, 55.0) and len(cora["paper"]) == 2
     assert cora["bars"] == approximately((84.0, 86.0), None, None)
     assert cora["tones"] == list(COLORS[:3]) and citeseer["tones"] == [COLORS[3]]  # those of the curves
-    assert "no figure is published" in found["paper-acc"].caption
+    assert "no published value" in found["paper-acc"].caption
     assert citeseer["label"] == "accuracy %, higher is better" and cora["label"] == ""
     _, [umls] = drawn(found["paper-mrr"])
     assert umls["names"] == ["knowformer (umls-demo)"] and umls["heading"] == "umls"

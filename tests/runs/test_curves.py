@@ -128,7 +128,7 @@ def test_damaged_results_are_named(tmp_path, content):
 def test_damaged_settings_are_named(tmp_path):
     run = write_run(tmp_path / "run")
     (run / "config.yaml").write_text("a: [")
-    with pytest.raises(UsageError, match="(?s)config.yaml, line .*no valid YAML.*Move it away"):
+    with pytest.raises(UsageError, match="(?s)config.yaml, line .*not valid YAML.*Move it away"):
         find_records([run])
 
 

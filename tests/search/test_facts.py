@@ -16,8 +16,8 @@ def row(model, score, *, margin=0.01, seconds=10.0):
     ("rows", "told", "expected"),
     [
         ([row("sage", 0.9), row("galit", 0.8)], "neighbours say little",
-         "Take sage: it leads galit by 0.100, more than chance (0.010). Neighbours say little. No graph "
-         "transformer pays here: the best, galit, is 0.100 behind."),
+         "Take sage: it leads galit by 0.100, more than chance (0.010). Neighbours say little. Graph "
+         "transformers are not worth it here: the best one, galit, is 0.100 behind."),
         ([row("galit", 0.9, seconds=30.0), row("sage", 0.895), row("gcn", 0.893), row("mlp", 0.5)], "",
          "galit leads, but sage and gcn are within chance (0.010). sage is the fastest of them (10 s)."),
         ([row("sage", 0.9), row("galit", 0.88, margin=0.05)], "",
@@ -76,8 +76,8 @@ def test_links_and_triples_have_facts():
 def test_advice_says_who_was_stopped_and_gives_points_where_the_table_has_per_cent():
     rows = [row("sgc", 0.9) | {"is_cut": True}, row("gcn", 0.895), row("galit", 0.862) | {"is_cut": True}]
     assert sentence(rows, "", ("galit",), percent=True) == (
-        "sgc leads, but gcn is within chance (1.0 points). No graph transformer pays here: the best, galit, "
-        "is 3.8 points behind. sgc and galit were stopped while still training; more --minutes may change "
-        "this."
+        "sgc leads, but gcn is within chance (1.0 points). Graph transformers are not worth it here: the "
+        "best one, galit, is 3.8 points behind. sgc and galit were stopped before the training ended; more "
+        "--minutes may change this."
     )
     assert "stopped" not in sentence([rows[1] | {"is_cut": False}, rows[0]], "", ("galit",))

@@ -82,7 +82,7 @@ def test_ranges_keep_their_ends_steps_and_scales():
         "model.f": {"values": [16, 32, 64, 128, 200]},
         "model.g": {"values": ["null", True, "cos"]},
     }
-    with pytest.raises(UsageError, match="model.a is a range of x.yaml"):
+    with pytest.raises(UsageError, match="model.a is a range in x.yaml"):
         sweep_of("x", Space(Path("x.yaml"), choices), [], mode="min", sampler="grid")
 
 
@@ -144,7 +144,7 @@ def test_what_the_command_line_sets_is_not_searched_and_nothing_is_overwritten(s
         (["--window=5"], "--window is for trials"),
         (["--out=x"], "--out is for trials"),
         (["--sampler=cma"], "--sampler is one of tpe, random, grid"),
-        (["--sampler=grid"], "is a range of space.yaml"),
+        (["--sampler=grid"], "is a range in space.yaml"),
     ],
 )
 def test_what_a_sweep_cannot_do_is_refused(space, capsys, more, said):

@@ -100,7 +100,7 @@ def test_what_cannot_fit_is_refused(monkeypatch):
     with pytest.raises(UsageError) as caught:
         memory.refuse_what_cannot_fit(5 * 2**30, CPU, "a table", "Take a smaller one")
     assert str(caught.value) == (
-        "a table needs at least 5.0 GiB of memory, 3.0 GiB are available on cpu\nTake a smaller one"
+        "a table needs at least 5.0 GiB of memory, but 3.0 GiB are available on cpu\nTake a smaller one"
     )
     monkeypatch.setattr(memory, "available_bytes", lambda device: None)
     memory.refuse_what_cannot_fit(2**60, CPU, "a table", "Take a smaller one")

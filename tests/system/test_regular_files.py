@@ -55,7 +55,7 @@ def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(regular_files_module, "free_bytes", lambda: 6000)
     assert len(read_regular(path)) == 6000
     monkeypatch.setattr(regular_files_module, "free_bytes", lambda: 5999)
-    with pytest.raises(DataError, match=r"train.txt: .*it has 0.0 GiB, and 0.0 GiB of memory are free"):
+    with pytest.raises(DataError, match=r"train.txt: .*it has 0.0 GiB, but 0.0 GiB of memory are free"):
         read_bytes(path)
     assert read_regular(path, most=6000), "a bound of its own is enough"
     monkeypatch.setattr(regular_files_module, "free_bytes", lambda: None)
@@ -94,5 +94,5 @@ def test_nesting_without_end_is_no_json(tmp_path):
 @pytest.mark.parametrize("text", ["", "mrr: 0.5", "{'mrr': 0.5}"])
 def test_text_that_is_no_json_is_called_so(tmp_path, text):
     (tmp_path / "x").write_text(text)
-    with pytest.raises(ValueError, match=r"^no JSON: .+ line 1 column"):
+    with pytest.raises(ValueError, match=r"^not valid JSON: .+ line 1 column"):
         read_json(tmp_path / "x")

@@ -173,7 +173,7 @@ def test_weights_of_another_task_are_refused(exported, command, model, tmp_path,
     titles = {"links": "link prediction", "nodes": "node classification"}
     words = [command, "--ckpt_path=shared", *model, *second(tmp_path, other), *CPU, "--run_dir=refused"]
     assert main(words) == 2
-    told = f"shared holds a model for {titles[own]}, and the data are for {titles[other]}"
+    told = f"shared is a model for {titles[own]}, but the data are for {titles[other]}"
     assert told in capsys.readouterr().err
     assert not Path("refused").exists()
 
@@ -181,7 +181,7 @@ def test_weights_of_another_task_are_refused(exported, command, model, tmp_path,
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ("links", "knowformer-any holds a model for knowledge-graph completion, and the data are for link"),
+        ("links", "knowformer-any is a model for knowledge-graph completion, but the data are for link"),
         ("nodes", "model knowformer-any (a query encoder) cannot be used on nodes"),
     ],
 )

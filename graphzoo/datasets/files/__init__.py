@@ -1,1 +1,1 @@
-"""Files behind data sets: fetched, checked, unpacked, cached."""
+"""Files of data sets: fetching, checking, unpacking and caching them."""

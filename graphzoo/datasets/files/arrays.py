@@ -1,4 +1,4 @@
-"""Arrays and a description in one .npz file without pickle: how the data classes are kept on disk."""
+"""Store arrays and their description in one .npz file without pickle; the data classes are kept so."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from graphzoo.system.regular_files import open_regular
 _FORMAT = 1
 _Array = np.ndarray[Any, np.dtype[Any]]
 Content = tuple[dict[str, Any], dict[str, _Array]]
-"""Plain values for JSON, and arrays, by name."""
+"""Values that JSON can hold, and arrays; both by name."""
 
 
 class StoredGraph:
-    """A frozen data class with a fingerprint that is kept in a file."""
+    """Base of the frozen data classes of graphs, which have a fingerprint and can be saved to a file."""
 
     _what: ClassVar[str]
     fingerprint: str
@@ -34,12 +34,12 @@ class StoredGraph:
             object.__setattr__(self, "fingerprint", fingerprint_of(self._parts()))
 
     def save(self, path: str | Path) -> None:
-        """Write everything into one .npz file without pickle, replacing it at once."""
+        """Write everything to one .npz file without pickle; an existing file is replaced atomically."""
         self.write(Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             DataError: if the file is missing, damaged, of another format, or does not match its fingerprint.
@@ -47,25 +47,25 @@ class StoredGraph:
         return cls.read(Path(path))[0]
 
     def write(self, path: Path, notices: Sequence[str] = ()) -> None:
-        """`save`, with what was counted while the graph was parsed."""
+        """`save`, together with the notices that came up while the graph was parsed."""
         meta, arrays = self._content()
         facts = {"format": _FORMAT, "fingerprint": self.fingerprint, "notices": list(notices)}
         write_arrays(path, facts | meta, arrays)
 
     @classmethod
     def read(cls, path: Path) -> tuple[Self, list[str]]:
-        """What `write` wrote; see `load`."""
+        """The graph and the notices of a file that `write` wrote; see `load`."""
         with reading_arrays(path, _FORMAT, what=cls._what, written_by=f"{cls.__name__}.save") as content:
             graph = cls._from_content(*content)
             check_fingerprint(path, graph.fingerprint, content[0]["fingerprint"])
-            # graphs of a run that was made earlier have none
+            # Files of earlier versions have no notices.
             return graph, list(content[0].get("notices", []))
 
     def _check(self) -> None:
         """Refuse parts that do not fit together."""
 
     def _parts(self) -> list[_Array]:
-        """What enters the fingerprint."""
+        """The arrays that the fingerprint is computed from."""
         raise NotImplementedError
 
     def _content(self) -> Content:
@@ -77,7 +77,7 @@ class StoredGraph:
 
 
 def fingerprint_of(parts: Iterable[_Array]) -> str:
-    """sha256 of arrays, each with its size before it."""
+    """sha256 of arrays, each preceded by its size in bytes."""
     digest = hashlib.sha256()
     for part in parts:
         data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
@@ -97,7 +97,7 @@ def to_text(codes: _Array) -> str:
 
 
 def write_arrays(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, _Array]) -> None:
-    """Write arrays and their description ("format" and "fingerprint" in it), replacing the file at once."""
+    """Write arrays and a description with "format" and "fingerprint"; a file is replaced atomically."""
     content = {**arrays, "meta": to_bytes(json.dumps(meta, ensure_ascii=False))}
 
     def write(file: BinaryIO) -> None:
@@ -108,9 +108,10 @@ def write_arrays(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, _Arra
 
 @contextmanager
 def reading_arrays(path: Path, file_format: int, *, what: str, written_by: str) -> Iterator[Content]:
-    """Give the description and arrays of `write_arrays`; a failure, in the block too, becomes a `DataError`.
+    """Read the description and arrays of a file of `write_arrays`.
 
-    Its message says `what` the file should hold, and what it is `written_by`.
+    An error while reading, or in the `with` block, becomes a `DataError`. Its message says `what` the file
+    should be, and which function it is `written_by`.
     """
     try:
         # opened here: numpy leaves a damaged file open
@@ -119,7 +120,8 @@ def reading_arrays(path: Path, file_format: int, *, what: str, written_by: str) 
             meta = json.loads(to_text(file["meta"]))
             if meta["format"] != file_format:
                 raise DataError(
-                    f"{path}: format {meta['format']!r}, this version reads {file_format}; write it again"
+                    f"{path}: the file has format {meta['format']!r}, this version reads {file_format}; "
+                    "write it again"
                 )
             arrays = {name: file[name] for name in file.files}
         yield meta, arrays
@@ -130,15 +132,15 @@ def reading_arrays(path: Path, file_format: int, *, what: str, written_by: str) 
     except DataError as error:
         if str(path) in str(error):
             raise
-        # the graph itself refuses its content, and does not know where that came from
+        # The checks of the graph do not know the file.
         raise DataError(f"{path}: {error}") from error
-    except Exception as error:  # damage in an archive, a header, a description: there is no end of kinds
+    except Exception as error:  # a damaged archive, header or description can raise anything
         raise_if_not_the_file(error, path)
         raise DataError(f"{path}: not a readable {what} file ({reason(error)}); write it again") from error
 
 
 def check_fingerprint(path: Path, found: str, written: str) -> None:
-    """Refuse content whose fingerprint is not the one that its file names."""
+    """Refuse content whose fingerprint differs from the one that is written in its file."""
     if found != written:
         raise DataError(
             f"{path}: content does not match its fingerprint; the file was changed, write it again"

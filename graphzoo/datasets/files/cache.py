@@ -1,4 +1,4 @@
-"""Files of a data folder, and parsed tensors in the user's cache, keyed by the bytes they came from."""
+"""Find the files of a data folder, and cache parsed data by the bytes of the files they came from."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from graphzoo.system.waiting import TellingLock
 
 _log = logging.getLogger(__name__)
 _VERSION = 2
-# below this size parsing costs less than the look-up is worth
+# Smaller files are parsed each time: that is as fast as hashing them and reading the cache.
 _MIN_BYTES = 1 << 20
-# seconds that another process may take to parse the same files
+# Seconds to wait for another process that parses the same files.
 LOCK_TIMEOUT = 3600.0
 TABLES = (".txt", ".tsv", ".csv", ".txt.gz", ".tsv.gz", ".csv.gz")
 OTHER_NAMES = {"valid": ("val", "validation", "dev"), "valid_neg": ("val_neg",)}
-"""What others call a split; looked for where there is no file of the usual name."""
+"""Other common names of a split, which are looked for if there is no file of the usual name."""
 
 _T = TypeVar("_T")
 _Graph = TypeVar("_Graph", bound=StoredGraph)
 
 
 def find_split(folder: Path, split: str, suffixes: Sequence[str] = TABLES) -> Path | None:
-    """The file of a split in a folder, or None: the usual name first; two that fit equally are refused."""
+    """The file of a split in a folder, or None. The usual name goes first; two files that fit are refused."""
     for names in ((split,), OTHER_NAMES.get(split, ())):
         paths = [path for name in names for end in suffixes if (path := folder / f"{name}{end}").is_file()]
         if len(paths) > 1:
-            raise DataError(f"{folder}: both {paths[0].name} and {paths[1].name}; keep one of them")
+            raise DataError(f"{folder}: has both {paths[0].name} and {paths[1].name}; keep one of them")
         if paths:
             return paths[0]
     return None
@@ -51,10 +51,14 @@ def remember(
     *,
     stacklevel: int = 2,
 ) -> _Graph:
-    """`parse()`, or its earlier result for the same bytes; its notices become warnings either way.
+    """The graph of `parse()`, or its cached result; notices become warnings in both cases.
 
-    The result depends on the bytes of `files` and on `purpose`. With a `stacklevel` of 1 warnings name the
-    line of this call, with 2 that of the calling function's call.
+    Args:
+        files: Files that `parse` reads; their bytes are part of the cache key.
+        purpose: Everything else that the result depends on, as a text; also part of the cache key.
+        kind: Class of the graph.
+        parse: Returns the graph and its notices.
+        stacklevel: With 1, warnings name the line of this call; with 2, the line that called the caller.
     """
     with progress(f"reading {files[0].parent.name if files else 'data'}"):
         graph, notices = _remembered(files, purpose, kind, parse)
@@ -70,7 +74,7 @@ def _remembered(
         if sum(path.stat().st_size for path in files) < _MIN_BYTES:
             return parse()
     except OSError:
-        # the parser names what is wrong with the file
+        # The parser's error is more precise.
         return parse()
     digest = hashlib.sha256(f"{_VERSION}\n{purpose}\n".encode())
     for path in files:
@@ -95,9 +99,18 @@ def kept(
     what: str,
     damaged: Callable[[DataError], None],
 ) -> _T:
-    """What a file of the cache holds, or what `make` makes and `write` puts there; one process at a time.
+    """Read a result from a file of the cache, or make it and write it there; one process at a time.
 
-    A file that `read` refuses is told to `damaged` and replaced; without a cache the result is only made.
+    Args:
+        target: The file.
+        make: Computes the result.
+        read: Reads the file.
+        write: Writes the result to the file.
+        what: Name of the result, for the log.
+        damaged: Called with the `DataError` of a file that `read` refuses. The file is then replaced.
+
+    Returns:
+        The result. If the cache cannot be written, the result is computed without it.
     """
     made: list[_T] = []
     try:

@@ -1,7 +1,7 @@
-"""Find the files of a data set, or fetch them: resumable, verified before they take their name, once per
-machine.
+"""Find the files of a data set, or download them.
 
-Standard library and filelock only, so that a login node can fetch without the rest.
+A download can be resumed, is verified before the file gets its name, and runs only once per machine. This
+module needs only the standard library and filelock, so that a login node can use it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOCK_TIMEOUT = 3600.0
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a data set and how to get it; see `DataFile`."""
+    """A file of a data set, its addresses and its check; see `DataFile`."""
 
     path: str
     urls: tuple[str, ...]
@@ -60,14 +60,25 @@ def provide_files(
     *,
     note: str = "",
 ) -> dict[str, Path]:
-    """Find the files of a data set, or fetch those that are missing.
+    """Find the files of a data set, and download those that are missing.
 
-    Looks below the data root, then below the user's cache folder, which also takes the files when the root is
-    read-only. With GRAPHZOO_MIRROR=URL the address `URL/<folder>/<path>` is tried before all others. `note`
-    says where to get files that have no public address.
+    Files are looked for below the data root, then below the user's cache folder. They are downloaded to the
+    root, or to the cache folder if the root is read-only. With GRAPHZOO_MIRROR=URL the address
+    `URL/<folder>/<path>` is tried before all others.
+
+    Args:
+        name: Name of the data set, for messages.
+        folder: Its folder below the data root.
+        wanted: The files.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
+        download: Whether files may be downloaded; None means yes unless GRAPHZOO_OFFLINE is set.
+        note: Where to get files that have no public address, for messages.
 
     Returns:
-        Where each file lies, by its `path`.
+        The path of each file, by its `path` in `wanted`.
+
+    Raises:
+        DownloadError: if a file is missing and cannot be downloaded; the message says where to put it.
     """
     places = data_places(folder, root)
     paths = find_files(places, wanted)
@@ -77,14 +88,14 @@ def provide_files(
     remedy = partial(_remedy, name, folder, places[0])
     urls = {file.path: _addresses(file, folder) for file in missing}
     if not all(urls.values()):
-        raise DownloadError(remedy(missing, [], note or "there is no public file of this layout"))
+        raise DownloadError(remedy(missing, [], note or "no public file has this layout"))
     first = urls[missing[0].path]
     if is_offline() or download is False:
         reason = "GRAPHZOO_OFFLINE is set" if is_offline() else "downloads are switched off (download=False)"
         raise DownloadError(remedy(missing, first, reason))
     target = next(filter(is_writable, places), None)
     if target is None:
-        raise DownloadError(remedy(missing, first, "neither folder is writable"))
+        raise DownloadError(remedy(missing, first, f"{' and '.join(map(str, places))} not writable"))
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
@@ -104,12 +115,12 @@ def provide_files(
 
 
 def data_places(folder: str, root: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Where a data set may lie: below the data root, below the user's cache folder."""
+    """The folders where a data set may be: below the data root, and below the user's cache folder."""
     return list(dict.fromkeys([data_root(root) / folder, cache_root() / "data" / folder]))
 
 
 def find_files(places: Sequence[Path], wanted: Sequence[RemoteFile]) -> dict[str, Path]:
-    """Those of the files that lie in one of the folders, the first one that has them; by their `path`."""
+    """The files that are in one of the folders, by their `path`; the first folder that has a file counts."""
     paths = {}
     for file in wanted:
         stem = file.path.removesuffix(Path(file.path).suffix)
@@ -130,7 +141,7 @@ def _remedy(
     """At most six lines: what is missing, why, where to get it, where to put it."""
     suffix = "".join(f" (or {alternative})" for alternative in files[0].alternatives)
     lines = [
-        f"{name}: {_listed(files)} cannot be had: {reason}",
+        f"{name}: {_listed(files)} is missing and cannot be downloaded: {reason}",
         f"  put it at: {place / files[0].path}{suffix}",
     ]
     if urls:
@@ -153,7 +164,7 @@ def _total(files: Sequence[RemoteFile]) -> str:
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files can be put there, the folder made if need be."""
+    """Whether files can be written to the folder, or the folder can be made."""
     nearest = next((place for place in (folder, *folder.parents) if place.exists()), None)
     return nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
@@ -173,7 +184,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
-    """Try all addresses, several rounds; a verified file takes the name `path` at once."""
+    """Try all addresses for several rounds; a verified file is renamed to `path`."""
     failures: dict[str, str] = {}
     refused: set[str] = set()
     idle_rounds = 0
@@ -184,7 +195,7 @@ def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
         for url in urls:
             if url in refused:
                 continue
-            # mirrors may differ in line ends, so a half file is only continued from its own address
+            # Mirrors may differ in line ends, so a partial file is only resumed from its own address.
             part = path.with_name(f".{path.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part")
             before = _size(part)
             try:
@@ -198,7 +209,7 @@ def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
                 failures[url] = str(error) or type(error).__name__
                 _log.info("%s: %s", url, failures[url])
                 if _size(part) > before:
-                    # a slow line that breaks often still gets there
+                    # A connection that often breaks still makes progress.
                     idle_rounds = 0
             else:
                 os.replace(part, path)
@@ -212,7 +223,7 @@ def _fetch(urls: list[str], path: Path, verify: Callable[[Path], None]) -> None:
 
 
 def _transfer(url: str, part: Path) -> None:
-    """Append to `part` what is missing of `url`."""
+    """Download the rest of `url` to the end of `part`."""
     have = _size(part)
     headers = {"User-Agent": f"graphzoo/{__version__}", "Accept-Encoding": "identity"}
     if have:
@@ -222,9 +233,9 @@ def _transfer(url: str, part: Path) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416:
-            # the half file is longer than the file: it belongs to something else
+            # The partial file is longer than the file of the server.
             part.unlink(missing_ok=True)
-            raise Broken("the partial file did not fit, started again") from error
+            raise Broken("the partial file was not the beginning of this file and was deleted") from error
         kind = Broken if error.code in (408, 425, 429) or error.code >= 500 else Refused
         raise kind(f"HTTP {error.code} {error.reason}") from error
     except (urllib.error.URLError, TimeoutError) as error:
@@ -262,7 +273,7 @@ def _range_start(value: str | None) -> int | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # a rename is durable only when the folder is; Windows cannot open folders
+    # A rename survives a crash only if the folder is synced too. Windows cannot open folders.
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Arrays that users save with numpy, and graphs that graphzoo saved itself, in one kind of file."""
+"""Read .npz files: arrays that users saved with numpy, or graphs that graphzoo saved."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _Graph = TypeVar("_Graph", bound=StoredGraph)
 
 
 def read_npz(path: Path, kind: type[_Graph]) -> Mapping[str, Any] | _Graph:
-    """The arrays of a file by name, or the graph, if `kind.save` wrote it. No code of the file is run.
+    """The arrays of a file by name, or the graph if `kind.save` wrote the file. No code in the file is run.
 
     Raises:
-        DataError: for a file that cannot be read, with the remedy.
+        DataError: if the file cannot be read; the message has the remedy.
     """
     with reading(path, "a readable .npz file", "write it again"):
         with open_regular(path) as stream:
-            # numpy takes anything that is not an archive for a pickle, and would advise to allow it
+            # numpy takes any file that is not an archive for a pickle, and would advise to allow pickles.
             is_archive = stream.read(2) == _ZIP
         if not is_archive:
             raise DataError(
-                f"{path}: not a readable .npz file (no archive); write it with numpy.savez(PATH, x=..., ...)"
+                f"{path}: not a readable .npz file (not a zip archive); write it with "
+                "numpy.savez(PATH, x=..., ...)"
             )
         # opened here: numpy leaves a damaged file open
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as file:
@@ -47,6 +48,6 @@ def _array(file: Any, name: str, path: Path) -> Any:
         if "allow_pickle" not in str(error):
             raise
         raise DataError(
-            f"{path}: {name} holds Python objects, which only running code could read\n"
+            f"{path}: {name} has Python objects, which cannot be read without running code of the file\n"
             f"Save it as numbers or text: {name}.astype(float) or {name}.astype(str)"
         ) from error

@@ -1,4 +1,4 @@
-"""The files of a data set of a table: found, fetched one by one or in an archive, verified. No torch."""
+"""Find the files of a data set of a table, download and unpack them, and verify them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 def provide_source_files(
     source: FileSource, *, root: str | os.PathLike[str] | None = None, download: bool | None = None
 ) -> dict[str, Path]:
-    """Where each file of a data set lies, by its path; fetched if need be (see `provide_files`)."""
+    """The place of each file of a data set, by its path; missing files are fetched (see `provide_files`)."""
     wanted = []
     for file in source.files:
         sha256, num_bytes = source.facts(file)
@@ -45,7 +45,11 @@ def provide_source_files(
 
 
 def check_hashes(source: FileSource, files: Mapping[str, Path]) -> None:
-    """Nothing is parsed, least of all a pickle, before its bytes are known to be right."""
+    """Check the sha256 of all files that have one, before any of them, such as a pickle, is parsed.
+
+    Raises:
+        DataError: if the content of a file differs, or a packed file is damaged.
+    """
     for file in source.files:
         sha256, _ = source.facts(file)
         if sha256 is None or file.path not in files:
@@ -77,7 +81,7 @@ def _provide_archive(
     root: str | os.PathLike[str] | None,
     download: bool | None,
 ) -> dict[str, Path]:
-    """Unpack the files from the archive; if it does not lie there, it is fetched and dropped afterwards."""
+    """Unpack the files from the archive. An archive that had to be fetched is deleted afterwards."""
     places = data_places(source.folder, root)
     needed = {file.path for file in source.files if not file.optional}
     paths = find_files(places, files)
@@ -90,12 +94,14 @@ def _provide_archive(
     was_there = bool(find_files(places, [wanted]))
     target = next(filter(is_writable, places), None)
     if target is None or (not was_there and (is_offline() or download is False)):
-        # says what is missing, before any folder is made
+        # This raises the error that says what is missing, before a folder is made.
         path = provide_archive()[name]
-        raise DataError(f"{path}: neither {' nor '.join(map(str, places))} is writable to unpack it")
+        raise DataError(
+            f"{path}: cannot be unpacked; make one of these folders writable: {', '.join(map(str, places))}"
+        )
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".unpack.lock"):
-        # another process may have done everything while this one waited
+        # Another process may have unpacked everything while this one waited.
         paths = find_files(places, files)
         if not needed <= paths.keys():
             path = provide_archive()[name]

@@ -1,4 +1,4 @@
-"""Where data lies: argument, GRAPHZOO_DATA or the user's cache folder. Standard library only."""
+"""The folders of data: an argument, GRAPHZOO_DATA or the user's cache folder. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """The user's cache folder of graphzoo: always writable, never part of a shared data root."""
+    """The user's cache folder of graphzoo, which is separate from any shared data root."""
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":

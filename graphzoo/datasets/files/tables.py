@@ -1,4 +1,4 @@
-"""Text files as columns of strings: read, decoded, split; what is wrong is named by file and line."""
+"""Read text files into columns of strings; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphzoo.system.files import check_growth
 from graphzoo.system.regular_files import read_regular
 
 _MARK = b"\xef\xbb\xbf"
-# first bytes of what is no text, and what it is
+# The first bytes of files that are not text, with the kind of file.
 _BINARY = (
     (b"PAR1", "a Parquet file"),
     (b"PK\x03\x04", "a zip archive, as .xlsx, .pt and .npz are"),
@@ -32,21 +32,21 @@ _BINARY = (
 
 @dataclass(frozen=True)
 class Column:
-    """A column of names, each distinct one stored once."""
+    """A column of names, which stores each distinct name once."""
 
     codes: np.ndarray[Any, Any]  # positions in `names`, [n], integer
     names: list[str]  # distinct
 
     @classmethod
     def encode(cls, values: Sequence[str]) -> Column:
-        """From one name per row."""
+        """Make a column from one name per row."""
         numbers = {name: number for number, name in enumerate(dict.fromkeys(values))}
         codes = np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values))
         return cls(codes, list(numbers))
 
     @classmethod
     def from_arrow(cls, column: Any) -> Column:
-        """From a column of strings of `parse_columns`."""
+        """Make a column from a column of strings of `parse_columns`."""
         encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
         return cls(encoded.indices.to_numpy(), encoded.dictionary.to_pylist())
 
@@ -60,7 +60,7 @@ class Column:
         return map(self.names.__getitem__, self.codes.tolist())
 
     def renumber(self, numbers: Mapping[str, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The number of each row's name, [n], int64."""
+        """The number that `numbers` gives to each row's name, [n], int64."""
         table = np.fromiter(map(numbers.__getitem__, self.names), dtype=np.int64, count=len(self.names))
         numbered: np.ndarray[Any, np.dtype[np.int64]] = table[self.codes]
         return numbered
@@ -72,7 +72,7 @@ class Column:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a plain or gzip file (told by its first bytes).
+    """The content of a plain or gzip file; gzip is recognised by the first bytes.
 
     Raises:
         DataError: if the file cannot be read, or is a truncated or corrupt gzip file.
@@ -86,7 +86,7 @@ def read_bytes(path: Path) -> bytes:
     if raw[:2] != b"\x1f\x8b":
         if path.suffix == ".gz" and raw:
             hint = " (an HTML page: a failed download?)" if raw.lstrip()[:1] == b"<" else ""
-            raise DataError(f"{path}: named .gz but is not gzip{hint}; rename it or fetch it again")
+            raise DataError(f"{path}: named .gz, but is not gzip{hint}; rename it or fetch it again")
         return raw
     try:
         with gzip.open(io.BytesIO(raw)) as stream:
@@ -105,17 +105,21 @@ def read_bytes(path: Path) -> bytes:
 
 
 def clean(data: bytes, source: str) -> bytes:
-    """UTF-8 with LF ends, without a byte order mark."""
+    """Return the text as UTF-8 with LF line ends and without a byte order mark.
+
+    Raises:
+        DataError: if the data are not UTF-8 text, or have a stray byte order mark or carriage return.
+    """
 
     def where(place: int) -> str:
         line = data.count(b"\n", 0, place) + 1
         return f"{source}, line {line}"
 
-    # the byte of a control character too: a gene may be called PAR1
+    # A text may begin with such letters too: a gene may be called PAR1. Control characters are not text.
     is_binary = any(byte < 9 for byte in data[:64])
     if is_binary and (kind := next((kind for start, kind in _BINARY if data.startswith(start)), "")):
         raise DataError(
-            f"{source}: {kind}, which is not read; write it as .csv, or give a DataFrame in Python"
+            f"{source}: {kind}, which cannot be read; write it as .csv, or give a DataFrame in Python"
         )
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
@@ -128,19 +132,19 @@ def clean(data: bytes, source: str) -> bytes:
         ) from error
     data = data.removeprefix(_MARK).replace(b"\r\n", b"\n")
     if _MARK in data:
-        # files put together have one each; nobody sees it, and the name behind it would be another one
+        # Concatenated files have one each. It is invisible, and would become part of the name after it.
         raise DataError(
-            f"{where(data.index(_MARK))}: holds a byte order mark (U+FEFF), which belongs at the begin of a "
-            "file; remove it there"
+            f"{where(data.index(_MARK))}: has a byte order mark (U+FEFF), which may only be at the "
+            "beginning of a file; remove it"
         )
     if b"\r" in data:
         place = where(data.index(b"\r"))
-        raise DataError(f"{place}: holds a lone carriage return; end lines with LF or CRLF")
+        raise DataError(f"{place}: has a carriage return without a line feed; end lines with LF or CRLF")
     return data
 
 
 def delimiter_of(line: str) -> str:
-    r"""The tab that separates the fields of a line, else the commonest of comma, semicolon and bar, or "".
+    r"""The delimiter of a line: a tab, else the most frequent of comma, semicolon and bar, else "".
 
     >>> delimiter_of("a;b;c, d"), delimiter_of("a, b\tc"), delimiter_of("ann bob")
     (';', '\t', '')
@@ -150,7 +154,7 @@ def delimiter_of(line: str) -> str:
 
 
 def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = ",;") -> list[str]:
-    """The fields of one line; quotes mean something with the delimiters `quoted`."""
+    """The fields of one line; with a delimiter of `quoted`, double quotes enclose a field."""
     delimiter = delimiter_of(line) or ","
     if delimiter not in quoted:
         return line.split(delimiter)
@@ -161,7 +165,7 @@ def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = "
 
 
 def header_order(fields: Sequence[str], headers: Iterable[Sequence[str]]) -> list[int] | None:
-    """Positions of the names of the first header that all occur among the fields; None without any."""
+    """Positions among the fields of the first header whose names all occur; None if no header fits."""
     names = [field.strip().lower() for field in fields]
     matching = (header for header in headers if all(name in names for name in header))
     return next(([names.index(name) for name in header] for header in matching), None)
@@ -177,11 +181,22 @@ def parse_columns(
     quoted: str = ",;",
     is_checked: bool = False,
 ) -> dict[str, Any]:
-    """Arrow's columns of strings, by name (`keys`); no value is special, so `NA` stays.
+    """Parse a table into Arrow columns of strings; no value is special, so that `NA` stays a name.
 
-    The text is UTF-8 with LF ends and `skipped` lines before the first row; `source` is for messages. Quotes
-    mean something with the delimiters `quoted`. `is_checked`: every line is known to have a field for each
-    key.
+    Args:
+        data: UTF-8 with LF line ends.
+        source: File name for messages.
+        keys: Names of the columns.
+        skipped: Lines before the first row.
+        delimiter: Character between fields.
+        quoted: Delimiters with which double quotes enclose a field.
+        is_checked: Whether every line is known to have one field for each key.
+
+    Returns:
+        The columns by their names in `keys`.
+
+    Raises:
+        DataError: if there are no rows, or a line has another number of fields.
     """
     # imported here: only reading needs it
     import pyarrow
@@ -196,7 +211,7 @@ def parse_columns(
     try:
         table = arrow_csv.read_csv(
             pyarrow.BufferReader(data + b"\n"),
-            # one thread, or a bad row would not know its number
+            # With several threads, Arrow does not know the line of a bad row.
             read_options=arrow_csv.ReadOptions(
                 column_names=list(keys), skip_rows=skipped, use_threads=is_checked, block_size=1 << 26
             ),
@@ -212,7 +227,7 @@ def parse_columns(
         )
     except pyarrow.ArrowException as error:
         if skipped and data.count(b"\n") < skipped:
-            raise DataError(f"{source}: no rows behind the names of the columns") from error
+            raise DataError(f"{source}: there are no rows below the header; add at least one") from error
         raise DataError(f"{source}: not a readable table ({reason(error)}); check the quotes") from error
     if wrong:
         row = wrong[0]

@@ -1,4 +1,4 @@
-"""Warnings about data, and names that look alike."""
+"""Warnings about data, and helpers for names: their text, missing ones, and names that look alike."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _in_a_command = ContextVar("_in_a_command", default=False)
 
 
 def warn(notice: str, *, stacklevel: int = 2) -> None:
-    """One line as a `GraphzooDataWarning`; see `as_a_command`."""
+    """Issue a `GraphzooDataWarning`; within `as_a_command` it is shown as one line."""
     shown = warnings.formatwarning
     if _in_a_command.get():
-        # only now: Lightning brings a form of its own when it is imported
-        warnings.formatwarning = _on_one_line  # type: ignore[assignment]  # takes less and asks for no more
+        # Set for this warning only, because importing Lightning replaces the format.
+        warnings.formatwarning = _on_one_line  # type: ignore[assignment]  # it ignores the other arguments
     try:
         warnings.warn(visible(notice), GraphzooDataWarning, stacklevel=stacklevel + 1)
     finally:
@@ -31,7 +31,7 @@ def warn(notice: str, *, stacklevel: int = 2) -> None:
 
 @contextlib.contextmanager
 def as_a_command() -> Iterator[None]:
-    """Show warnings about data as `warning: ...`, without the place in Python code that they come from."""
+    """Show warnings about data as `warning: ...`, without the line of Python code that issued them."""
     token = _in_a_command.set(True)
     try:
         yield
@@ -44,10 +44,13 @@ def _on_one_line(message: Warning | str, *_: object) -> str:
 
 
 def names_of(values: Sequence[object]) -> list[str]:
-    """Values as names. Where all are numbers and whole, those that became floats are whole again.
+    """Convert values to names.
 
-    pandas makes such floats of a column of integers in which a value was missing. Bytes, which h5py and
-    NumPy give for texts, are read as UTF-8.
+    If all values are whole numbers, floats such as 1.0 become "1": pandas turns integers into floats if a
+    value of their column is missing. Bytes, which h5py and NumPy use for texts, are decoded as UTF-8.
+
+    Raises:
+        DataError: if bytes are not UTF-8.
 
     >>> names_of(["a", 1, 2.5]), names_of([1.0, 3]), names_of([b"a"])
     (['a', '1', '2.5'], ['1', '3'], ['a'])
@@ -62,11 +65,11 @@ def _name_of(value: object) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"the name {bytes(value)!r} is not UTF-8; decode names before") from error
+        raise DataError(f"the name {bytes(value)!r} is not UTF-8; give names as str") from error
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value of a table is None, NaN, NaT or pandas' NA, which refuses to be compared.
+    """Whether a value of a table is None, NaN, NaT or pandas' NA, which cannot be compared.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing("nan"), is_missing(0)
     (True, True, False, False)
@@ -77,7 +80,7 @@ def is_missing(value: object) -> bool:
 
 
 def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], forms: str) -> list[Path]:
-    """One path or several, all of which must be there; `forms` says what may be given."""
+    """One or several paths as a list; each must exist. The error lists the accepted `forms`."""
     paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
     for part in paths:
         if not part.exists():
@@ -86,12 +89,12 @@ def paths_of(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], fo
 
 
 def listing(folder: Path) -> str:
-    """The first names in a folder, for messages."""
+    """The first five names in a folder, for messages."""
     return ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
 
 
 def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
-    """One line that names the columns of a table that are not used, if there are any.
+    """A notice that names the unused columns of a table; empty if there are none.
 
     >>> ignored_columns("edges.csv", ["weight"])
     ('edges.csv: column weight is ignored',)
@@ -104,10 +107,10 @@ def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def lookalikes(names: Iterable[str], kind: str) -> list[str]:
-    r"""A line if distinct names differ only in what cannot be seen, and one if only by ".0".
+    r"""Notices about distinct names that look the same, or differ only by ".0".
 
-    Nobody sees characters without width (a zero-width space, marks of the direction), blanks at an end, and
-    the two ways in which Unicode writes a letter with an accent.
+    Names look the same if they differ in characters without width (such as a zero-width space), in spaces at
+    the ends, or in the two forms in which Unicode writes an accented letter.
 
     >>> lookalikes(["ab", "a\u200bb", "c"], "entities")
     ["1 pair of entities looks the same, kept apart (first: 'ab' and 'a\\u200bb')"]
@@ -117,7 +120,10 @@ def lookalikes(names: Iterable[str], kind: str) -> list[str]:
 
 
 def _floats(names: list[str], kind: str) -> list[str]:
-    """Whole numbers that pandas has written as 1.0, since a column once had gaps, beside plain ones."""
+    """A notice if some names are whole numbers as floats, such as 1.0, and others the same numbers as 1.
+
+    pandas writes 1.0 for an integer if a value of its column was missing.
+    """
     written = {name for name in names if name.endswith(".0") and name[:-2].isdecimal()}
     both = (
         sorted(name[:-2] for name in written.intersection(f"{name}.0" for name in names)) if written else []
@@ -132,7 +138,7 @@ def _floats(names: list[str], kind: str) -> list[str]:
 def _unseen_differences(names: list[str], kind: str) -> list[str]:
     odd = [name for name in names if not name.isascii() or name[:1].isspace() or name[-1:].isspace()]
     strange = set(odd)
-    # what an odd name looks like may be a plain one, so those count as themselves
+    # An odd name may look like a plain one, so plain names are entered as themselves.
     plain = {name: name for name in names if name not in strange} if odd else {}
     looks = ((plain.setdefault(_seen(name), name), name) for name in odd)
     pairs = [pair for pair in looks if pair[0] != pair[1]]
@@ -140,7 +146,7 @@ def _unseen_differences(names: list[str], kind: str) -> list[str]:
         return []
     look = "looks" if len(pairs) == 1 else "look"
     one, other = pairs[0]
-    # `repr` spells out what has no width, and not a letter that is written in two ways
+    # `repr` escapes characters without width, but shows both forms of an accented letter alike.
     spell = ascii if unicodedata.normalize("NFC", one) == unicodedata.normalize("NFC", other) else repr
     first = f"(first: {spell(one)} and {spell(other)})"
     return [f"{counted(len(pairs), 'pair')} of {kind} {look} the same, kept apart {first}"]

@@ -1,4 +1,4 @@
-"""Checks of a fetched file before it takes its name; what is wrong is deleted, never continued or used."""
+"""Checks of a downloaded file before it gets its name; a wrong file is deleted, and so never resumed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """This address will not give the file; the next one may."""
+    """This address does not have the file: try the next one."""
 
 
 class Broken(Exception):
-    """The transfer broke off or carried wrong bytes; the same address may do better."""
+    """The transfer stopped early or had wrong bytes: try the same address again."""
 
 
 def verify_not_html(part: Path) -> None:
-    """No data file begins like a web page."""
+    """Refuse a file that begins like a web page."""
     with part.open("rb") as file:
         start = file.read(256)
     if start.lstrip()[:1] == b"<":
@@ -31,7 +31,7 @@ def verify_not_html(part: Path) -> None:
 
 
 def verify_sha256(part: Path, sha256: str | None) -> None:
-    """The bytes are those of the table, if it knows them."""
+    """Refuse a file whose sha256 differs; None checks nothing."""
     if sha256 is None:
         return
     with part.open("rb") as file:
@@ -42,7 +42,7 @@ def verify_sha256(part: Path, sha256: str | None) -> None:
 
 
 def verify_zip(part: Path, members: Sequence[str]) -> None:
-    """A whole archive that holds `members`."""
+    """Refuse a damaged zip archive, or one without some of `members`."""
     try:
         with zipfile.ZipFile(part) as archive:
             missing = sorted(set(members) - set(archive.namelist()))
@@ -50,7 +50,7 @@ def verify_zip(part: Path, members: Sequence[str]) -> None:
     except (zipfile.BadZipFile, OSError, EOFError) as error:
         raise_if_not_the_file(error, part)
         part.unlink()
-        raise Broken(f"not a whole zip archive ({error})") from error
+        raise Broken(f"not a complete zip archive ({error})") from error
     if missing or damaged:
         part.unlink()
         raise Broken(

@@ -1,4 +1,4 @@
-"""Who answers (head, relation, ?) among known triples, both directions, for whole batches at once."""
+"""The known answers of queries (head, relation, ?), in both directions, for whole batches at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AnswerIndex:
         num_relations: Forward relations R.
 
     Raises:
-        ValueError: if an id is out of range or N · 2R · N does not fit into int64.
+        ValueError: if triples are not [n, 3], an id is out of range, or N · 2R · N does not fit into int64.
     """
 
     def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
@@ -36,7 +36,7 @@ class AnswerIndex:
         query = torch.cat(
             [head * 2 * num_relations + relation, tail * 2 * num_relations + relation + num_relations]
         )
-        # one sorted key per (query, answer): sorting it sorts the answers inside each query too
+        # One key per pair of query and answer: sorting it also sorts the answers of each query.
         pair = torch.unique(query * num_entities + torch.cat([tail, head]))
         self._entity = pair % num_entities if num_entities else pair
         self._query, size = torch.unique_consecutive(
@@ -48,14 +48,22 @@ class AnswerIndex:
         return int(self._entity.numel())
 
     def counts(self, head: Tensor, relation: Tensor) -> Tensor:
-        """Number of answers of each query (head, relation in 0..2R-1), [B] int64."""
+        """Number of answers of each query (head, relation in 0..2R-1), [B], int64.
+
+        Raises:
+            ValueError: if an id is out of range.
+        """
         return self._ranges(head, relation)[1]
 
     def lookup(self, head: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """All answers of a batch of queries (head, relation in 0..2R-1), [B] int64.
+        """All answers of a batch of queries (head, relation in 0..2R-1), each [B], int64.
 
         Returns:
-            The row of the batch [M] and the entity [M] of each answer, int64, sorted by (row, entity).
+            For each of the M answers the row of its query in the batch [M] and its entity [M], int64, sorted
+            by (row, entity).
+
+        Raises:
+            ValueError: if an id is out of range.
         """
         start, count = self._ranges(head, relation)
         row = torch.repeat_interleave(torch.arange(count.numel(), device=count.device), count)

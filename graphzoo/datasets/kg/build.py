@@ -1,4 +1,4 @@
-"""From string triples to a KnowledgeGraph: ids, and a count of everything odd."""
+"""Build a KnowledgeGraph from string triples: number the names, and count duplicates and overlaps."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ def from_triples(
 
     Args:
         train: DataFrame (columns head, relation, tail), array [n, 3] or sequence of (head, relation, tail).
-        valid: Validation triples, or None for none.
-        test: Test triples, or None for none.
+        valid: Validation triples; None for no validation triples.
+        test: Test triples; None for no test triples.
         name: Name for logs and results.
-        relations: Relation names with fixed ids, e.g. those of the training graph; None takes those of
-            `train`.
-        entity_labels: Readable text of entities.
-        relation_labels: Readable text of relations.
+        relations: Relation names in the order of their ids, such as those of the training graph; None takes
+            the sorted ones of `train`.
+        entity_labels: Readable text of entities, by name.
+        relation_labels: Readable text of relations, by name.
 
     Returns:
-        The graph; duplicates, overlaps and entities unseen in `train` are counted in a `GraphzooDataWarning`.
+        The graph. A `GraphzooDataWarning` counts duplicates, overlaps of splits, and entities that do not
+        occur in `train`.
 
     Raises:
-        DataError: malformed rows, or a relation that has no id.
+        DataError: if `train` is empty, a row is malformed, or a relation has no id.
 
     >>> graph = from_triples([("a", "r", "b"), ("b", "r", "c")])
     >>> graph.entities, graph.relations, graph.train.tolist()
@@ -73,7 +74,7 @@ def build(
     relations: tuple[str, ...] | None = None,
     split_name: str = "given",
 ) -> tuple[KnowledgeGraph, list[str]]:
-    """Names to ids: the graph, and one line per oddity that was counted (see `from_triples`)."""
+    """Number the names; return the graph, and notices for warnings (see `from_triples`)."""
     train = columns["train"]
     if not len(train):
         raise DataError(f"{train.source}: no training triples")
@@ -94,7 +95,7 @@ def build(
         part_keys = triple_keys(ids, len(entities), len(vocabulary))
         order = np.argsort(part_keys, kind="stable")
         keys[split] = part_keys[order]
-        # the sort is stable, so the first of equal triples is the one that comes first in the file
+        # The sort is stable, so that the first of equal triples is the first in the file.
         is_new = np.diff(keys[split], prepend=-1) != 0
         keys[split] = keys[split][is_new]
         repeated = order[~is_new]
@@ -113,7 +114,7 @@ def build(
 
 
 def label_files(folder: Path) -> dict[str, Path]:
-    """The files with readable texts of entities and relations that lie beside the triples."""
+    """The files beside the triples that have readable texts of entities and relations."""
     present = {
         kind: [path for stem in stems if (path := find_split(folder, stem, (".txt", ".txt.gz"))) is not None]
         for kind, stems in _LABELS.items()
@@ -122,7 +123,7 @@ def label_files(folder: Path) -> dict[str, Path]:
 
 
 def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> tuple[KnowledgeGraph, list[str]]:
-    """The graph with the texts of `label_files`, lines `name<TAB>text`, and what to tell of other lines."""
+    """The graph with the texts of `label_files`, lines `name<TAB>text`, and notices about skipped lines."""
     labels: dict[str, dict[str, str]] = {"entity": {}, "relation": {}}
     notices = []
     for kind, path in files.items():
@@ -136,7 +137,7 @@ def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> tuple[Knowl
                 again.append(number)
         for numbers, what in (
             (wrong, "without a tab between name and text, skipped"),
-            (again, "with another text of a name, skipped: the first one counts"),
+            (again, "with a second text of a name, skipped: the first text counts"),
         ):
             if numbers:
                 notices.append(f"{path}: {counted(len(numbers), 'line')} {what} (first: line {numbers[0]})")
@@ -145,10 +146,11 @@ def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> tuple[Knowl
 
 
 def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
-    """One number per triple, in the order of (head, relation, tail), [n], int64."""
+    """One number per triple, [n], int64; the numbers sort like (head, relation, tail)."""
     if num_entities * num_entities * 2 * max(num_relations, 1) >= 2**63:
         raise DataError(
-            f"{num_entities:,} entities with {num_relations:,} relations are more than can be indexed"
+            f"{num_entities:,} entities with {num_relations:,} relations are too many: indices of queries "
+            "and answers do not fit into 64 bits"
         )
     keys: _Ids = (ids[:, 0] * num_relations + ids[:, 1]) * num_entities + ids[:, 2]
     return keys
@@ -162,7 +164,7 @@ def _check_relations(part: Columns, known: Mapping[str, int], split: str, *, giv
     relation = part.relation[position]
     more = f" ({len(unknown)} such relations)" if len(unknown) > 1 else ""
     where = "in the training graph" if given else "in train"
-    remedy = suggestion(relation, known) or f"Correct the name or drop the {split} triples that use it."
+    remedy = suggestion(relation, known) or f"Correct the name, or drop the {split} triples that use it."
     raise DataError(f"{part.where(position)}: relation {relation!r} does not occur {where}{more}. {remedy}")
 
 

@@ -1,4 +1,4 @@
-"""Files of known knowledge graphs: found or fetched, and checked."""
+"""Find, download and check the files of the knowledge graphs of the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _SPLITS = ("train", "valid", "test")
 def provide(
     source: KGSource, folder: str, *, root: str | os.PathLike[str] | None = None, download: bool | None = None
 ) -> dict[str, Path]:
-    """Files of a row's folder or of its inductive one, by split; fetched if need be (see `provide_files`)."""
+    """Files by split, of a row's folder or of its inductive one; missing ones are fetched.
+
+    See `provide_files` for the arguments and errors.
+    """
     urls = source.inductive_urls if folder == source.inductive else source.urls
     wanted = []
     for split in _SPLITS:
@@ -30,14 +33,14 @@ def provide(
 
 
 def verify_triples(part: Path, facts: FileFacts, source: KGSource, split: str) -> None:
-    """The triples of a knowledge graph, whatever their line order and ends."""
+    """Refuse a file that does not have the triples of the split; line order and line ends do not matter."""
     data = part.read_bytes()
     lines = len(set(data.replace(b"\r\n", b"\n").split(b"\n")) - {b""})
     if lines != facts.num_triples:
         part.unlink()
         raise Broken(f"{lines:,} different lines instead of {facts.num_triples:,}")
     if facts.sha256 is None:
-        # `usedforsecurity`: md5 is what others have published of this file, it guards against damage only
+        # For this file only an md5 is published. It detects damage, not manipulation.
         if facts.md5 != hashlib.md5(data, usedforsecurity=False).hexdigest():
             note = source.note or "no hash is known, only the count was checked"
             log.warning("%s %s: %s", source.name, split, note)

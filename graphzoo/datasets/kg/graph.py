@@ -18,38 +18,39 @@ SPLITS = ("train", "valid", "test")
 
 
 def parts_of(tables: Mapping[Any, Any]) -> list[Any]:
-    """Train, valid and test of a dict of triples; None for one that it has not.
+    """Train, valid and test of a dict of triples; None for a missing valid or test.
 
     Raises:
-        UsageError: without train, or with others.
+        UsageError: if train is missing, or the dict has other keys.
     """
     meant = {other: split for split, others in OTHER_NAMES.items() for other in others}
     named = {meant.get(name, name): part for name, part in tables.items()}
     if "train" not in named or set(named) - set(SPLITS) or len(named) < len(tables):
         held = ", ".join(map(str, tables)) or "nothing"
-        raise UsageError(f"a dict of triples has train and may have valid and test, not {held}")
+        raise UsageError(f"a dict of triples needs train and may have valid and test, not {held}")
     return [named.get(split) for split in SPLITS]
 
 
 @dataclass(frozen=True, eq=False)
 class KnowledgeGraph(StoredGraph):
-    """A knowledge graph as integers, with the names they stand for.
+    """A knowledge graph as integers, with the names of its entities and relations.
 
-    Ids are positions in the sorted names, and triples are sorted inside each split, so that the line order of
-    the files changes nothing.
+    An id is a position in the sorted names, and triples are sorted within each split. So the graph does not
+    depend on the order of lines in the files.
 
     Args:
         name: Name for logs and results.
-        entities: Names of the N entities, sorted (code points); the union over all splits.
-        relations: Names of the R forward relations, sorted (those of the training graph for an `_ind` graph).
+        entities: Names of the N entities of all splits, sorted by code points.
+        relations: Names of the R forward relations, sorted. An inductive graph has those of its training
+            graph.
         train: Training triples (head, relation, tail), [n, 3], int64, distinct and sorted.
         valid: Validation triples, as `train`.
         test: Test triples, as `train`.
-        entity_labels: Readable text of entities, where known.
-        relation_labels: Readable text of relations, where known.
+        entity_labels: Readable text of entities by name, if known.
+        relation_labels: Readable text of relations by name, if known.
         split_name: "given", or how the split was drawn.
-        fingerprint: sha256 of names and triples; computed when left out
-            (`dataclasses.replace` does not leave it out: give `fingerprint=""`, too).
+        fingerprint: sha256 of names and triples; computed if empty. `dataclasses.replace` keeps the old one:
+            also give it `fingerprint=""`.
     """
 
     _what = "knowledge graph"
@@ -74,27 +75,31 @@ class KnowledgeGraph(StoredGraph):
 
     @property
     def num_entities(self) -> int:
-        """N, entities that occur only in valid or test included."""
+        """N, including entities that occur only in valid or test."""
         return len(self.entities)
 
     @property
     def num_relations(self) -> int:
-        """R, forward relations."""
+        """R, the number of forward relations."""
         return len(self.relations)
 
     def split(self, name: str) -> Tensor:
-        """The triples of a split, [n, 3]."""
+        """The triples of "train", "valid" or "test", [n, 3], int64.
+
+        Raises:
+            ValueError: if there is no such split.
+        """
         if name not in SPLITS:
             raise ValueError(f"unknown split {name!r}; the splits are {', '.join(SPLITS)}")
         triples: Tensor = getattr(self, name)
         return triples
 
     def known_triples(self) -> Tensor:
-        """All triples of all splits, [n, 3]; a triple of two splits occurs twice."""
+        """The triples of all splits, [n, 3], int64; a triple that is in two splits occurs twice."""
         return torch.cat([self.train, self.valid, self.test])
 
     def without(self, others: Iterable[KnowledgeGraph]) -> KnowledgeGraph:
-        """The graph without the triples of any split of other graphs, compared by name; entities stay."""
+        """The graph without all triples of other graphs; triples are compared by names. Entities stay."""
         entities, relations = _numbers(self.entities), _numbers(self.relations)
         keys = [torch.empty(0, dtype=torch.int64)]
         for other in others:
@@ -144,7 +149,10 @@ class KnowledgeGraph(StoredGraph):
 
 
 def _alike(name: str) -> str:
-    """NELL-995 writes `concept_city_paris`, its inductive sets `concept:city:paris`."""
+    """The name with `_` for `:`.
+
+    NELL-995 has `concept_city_paris`, its inductive sets have `concept:city:paris`.
+    """
     return name.replace(":", "_")
 
 
@@ -155,7 +163,7 @@ def _numbers(names: tuple[str, ...]) -> dict[str, int]:
 def _renumbered(
     triples: Tensor, graph: KnowledgeGraph, entities: Mapping[str, int], relations: Mapping[str, int]
 ) -> Tensor:
-    """Triples of a graph by the numbers that names have, names that look alike one; -1 for unknown ones."""
+    """Triples of a graph with the given numbers of its names (see `_alike`); -1 if a name has no number."""
     entity = torch.tensor([entities.get(_alike(name), -1) for name in graph.entities])
     relation = torch.tensor([relations.get(_alike(name), -1) for name in graph.relations])
     head, kind, tail = triples.unbind(1)

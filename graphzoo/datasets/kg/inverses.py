@@ -1,4 +1,4 @@
-"""Relations that turn one another round: a test fact could be read off a training fact."""
+"""Find pairs of inverse relations: with them, a test fact may follow from a training fact."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 
 from graphzoo.datasets.kg.graph import KnowledgeGraph
 
-_SHARE, _LEAST = 0.8, 10  # of the facts of both that have a counterpart; how many facts are enough to tell
+_SHARE = 0.8  # least share of facts, of both relations, that have an inverse fact
+_LEAST = 10  # least number of such facts
+_MOST = 8  # inverse facts that are looked at per fact
 _Ids = np.ndarray[Any, np.dtype[np.int64]]
-_MOST = 8  # counterparts of one fact that are looked at
 
 
 def inverse_relations(graph: KnowledgeGraph) -> list[str]:
-    """One line if (h, r, t) mostly comes with (t, s, h) in training, for two relations r and s."""
+    """A notice if, for two relations r and s, most training facts (h, r, t) have an inverse (t, s, h)."""
     head, relation, tail = graph.train.T.numpy()
     size = graph.num_relations
     fact, other_way = _turned_round(head, tail, graph.num_entities)
@@ -29,13 +30,13 @@ def inverse_relations(graph: KnowledgeGraph) -> list[str]:
     one, other = (graph.relations[int(number)] for number in divmod(int(found[best]), size))
     more = f"; {inverse.size:,} such pairs" if inverse.size > 1 else ""
     return [
-        f"relations {one!r} and {other!r} turn each other round in {100 * share[best]:.0f} % of their facts"
-        f"{more}: test facts can be read off training facts; keep one of the two"
+        f"relations {one!r} and {other!r} are inverse to each other in {100 * share[best]:.0f} % of their "
+        f"facts{more}: test facts can be read off training facts; keep one of the two"
     ]
 
 
 def _turned_round(head: _Ids, tail: _Ids, num_entities: int) -> tuple[_Ids, _Ids]:
-    """Numbers of facts, and of facts between the same two entities the other way; at most `_MOST` of each."""
+    """Pairs of facts (h, r, t) and (t, s, h), as two lists of row numbers; at most `_MOST` pairs per fact."""
     turned = tail * num_entities + head
     order = np.argsort(turned, kind="stable")
     wanted, keys = head * num_entities + tail, turned[order]

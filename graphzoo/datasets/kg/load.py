@@ -1,4 +1,4 @@
-"""From a name of the table to KnowledgeGraphs: find or fetch the files, verify, parse."""
+"""Load the knowledge graphs of the table by name: find or fetch their files, verify and parse them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ def load_knowledge_graph(
     """A knowledge graph of the table, by name.
 
     Args:
-        name: See `list_knowledge_graphs`.
+        name: A name of `list_knowledge_graphs`.
         root: Data root with `kg/<Name>/{train,valid,test}.txt[.gz]`; None takes GRAPHZOO_DATA or the user's
-            cache.
+            cache folder.
         download: Whether a missing file may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
 
     Returns:
-        The graph, and for an inductive pair the graph to predict on (same relation ids), else None.
+        The graph to train on, and the graph to predict on. The second has the same relation ids; it is None
+        if the data set is not an inductive pair.
 
     Raises:
-        ValueError: unknown name.
-        DataError: missing or damaged files, or files that are not this data set.
+        UsageError: if the name is unknown.
+        DataError: if files are missing or damaged, or are not this data set.
     """
     source = find_source(name)
     graph = _load_folder(source, source.folder, root, download)
@@ -56,7 +57,7 @@ def _load_folder(
     download: bool | None,
     relations: tuple[str, ...] | None = None,
 ) -> KnowledgeGraph:
-    """The graph of a row, or with the relations of that one the graph to predict on."""
+    """The graph of a row, or, with the `relations` of that graph, its inductive graph to predict on."""
     own = data_root(root) / "kg" / folder
     if source.embedded and not any(find_split(own, split, (".txt", ".txt.gz")) for split in SPLITS):
         embedded = resources.files("graphzoo") / "data" / source.name
@@ -72,7 +73,7 @@ def _load_folder(
         graph = _parse_known(source, folder, files, content, relations)
         return with_labels(graph, labels)
 
-    # the same bytes may be texts of entities, then of relations
+    # A file with texts of entities and one with texts of relations may have the same bytes.
     purpose = f"{_name(source, relations)}\n{expected}\n{relations}\n{[*labels]}"
     return remember([*files.values(), *labels.values()], purpose, KnowledgeGraph, parse, stacklevel=3)
 
@@ -84,20 +85,20 @@ def _parse_known(
     content: Mapping[str, bytes],
     relations: tuple[str, ...] | None,
 ) -> KnowledgeGraph:
-    """Parse files of the table; their oddities are part of the published data: logged, not warned of."""
+    """Parse files of the table. Notices are logged without a warning: the published data are like that."""
     folder_path = files["train"].parent
-    other = f"if it is another version on purpose, load it as your own data (name kg, path {folder_path})"
+    other = f"if another version is meant, load it as your own data (name kg, path {folder_path})"
     for split, data in content.items():
         wanted = source.file(split, folder).sha256
         if wanted is None or (sha256 := content_hash(data)) == wanted:
             continue
         differs = f"sha256 {sha256[:16]}..., expected {wanted[:16]}..."
         message = f"{files[split]}: content differs from {source.name} ({differs})"
-        # a file that does not even parse should say so, with its line
+        # A file that cannot be parsed raises an error with its line here.
         parse_triples(data, str(files[split]))
         if split not in source.provisional:
             raise DataError(f"{message}; delete it to fetch it again, or {other}")
-        warn(f"{message}; the reference is itself a reconstruction: {source.note}")
+        warn(f"{message}; the expected hash is of a reconstructed file: {source.note}")
     columns = {split: parse_triples(data, str(files[split])) for split, data in content.items()}
     name = _name(source, relations)
     graph, notices = build(columns, name, relations=relations)

@@ -1,4 +1,4 @@
-"""The user's own triples: folders or files, with splits given or drawn."""
+"""Load the user's own triples from folders or files; splits are given or drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
 _log = logging.getLogger(__name__)
-# Splits that were told of in this process.
+# Drawn splits that this process has already logged.
 _told: set[str] = set()
 _HELD_OUT = 0.05
 
@@ -36,17 +36,17 @@ def from_files(
 
     Args:
         path: A folder with `train`, `valid`, `test` (.txt, .tsv or .csv, also .gz; the last two may be
-            missing); one file; a list of one to three files (train, valid, test); or a list of two folders
-            (graph to train on, graph to predict on: the inductive setting). The second folder of a pair needs
-            only `train`. Or an `.npz` file that `KnowledgeGraph.save` wrote.
-        split_seed: Without valid and test, 5 % each are drawn from train with this seed, whatever the line
-            order; no entity or relation loses its last training triple.
+            missing); one file; a list of one to three files (train, valid, test); an `.npz` file that
+            `KnowledgeGraph.save` wrote; or, for the inductive setting, a list of two folders: the graph to
+            train on, and the graph to predict on. The second folder needs only `train`.
+        split_seed: Seed of drawn splits. A missing valid or test is drawn from train, 5 % each. The draw does
+            not depend on the order of lines, and leaves each entity and relation a training triple.
 
     Returns:
-        The graph, and the graph to predict on or None.
+        The graph, and the graph to predict on; None if there is none.
 
     Raises:
-        DataError: nothing to read at the path, or malformed files.
+        DataError: if the path does not exist or has no triples, or a file is malformed.
     """
     paths = [Path(path)] if isinstance(path, str | os.PathLike) else [Path(part) for part in path]
     for part in paths:
@@ -57,7 +57,7 @@ def from_files(
                 + (lists if "," in str(part) else "")
             )
     if all(part.is_dir() for part in paths) and 1 <= len(paths) <= 2:
-        # nobody tests on the first graph of a pair, so no test set is drawn from it
+        # The first graph of a pair is never tested on, so that no test split is drawn from it.
         drawn = ("valid", "test") if len(paths) == 1 else ("valid",)
         graph = _load_own(_own_files(paths[0]), paths[0].resolve().name, drawn, split_seed)
         if len(paths) == 1:
@@ -78,30 +78,33 @@ def from_files(
 
 
 def _warn_of_trained(graph: KnowledgeGraph, second: KnowledgeGraph) -> None:
-    """Say which facts of a second graph, that are asked there, the model was trained to answer."""
+    """Warn if evaluated facts of the second graph are training facts of the first, compared by names."""
     trained = replace(graph, valid=graph.valid[:0], test=graph.test[:0], fingerprint="")
     new = second.without([trained])
     for split in ("valid", "test"):
         asked = len(second.split(split))
         if known := asked - len(new.split(split)):
             message = f"{known:,} of {asked:,} {split} triples are training triples of {graph.name}"
-            warn(f"{second.name}: {message}: scores are optimistic if equal names mean the same")
+            warn(f"{second.name}: {message}: scores are optimistic if equal names are the same entities")
 
 
 def split_triples(
     triples: Any, valid: Any = None, test: Any = None, *, name: str = "kg", split_seed: int = 0
 ) -> KnowledgeGraph:
-    """A knowledge graph from tables in memory; valid and test that are None are drawn, as by `from_files`.
+    """A knowledge graph from tables in memory; a missing valid or test is drawn, as by `from_files`.
 
     Args:
-        triples: As `train` of `from_triples`.
-        valid: Validation triples.
-        test: Test triples.
-        name: For logs and results.
-        split_seed: Of the draw.
+        triples: Training triples, in any form of `from_triples`.
+        valid: Validation triples; None draws 5 % of `triples`.
+        test: Test triples; None draws 5 % of `triples`.
+        name: Name for logs and results.
+        split_seed: Seed of the draw.
+
+    Returns:
+        The graph. Warnings are those of `from_triples`, and one about inverse relations.
 
     Raises:
-        DataError: malformed rows, or too few.
+        DataError: if a row is malformed, or there are too few triples to draw a split.
     """
     given = {"train": triples, "valid": valid, "test": test}
     tables = {split: table for split, table in given.items() if table is not None}
@@ -111,7 +114,7 @@ def split_triples(
     }
     columns, notices, split_name = _with_splits(columns, ("valid", "test"), split_seed)
     graph, more = build(columns, name, split_name=split_name)
-    if len(tables) == 2:  # somebody who gives one part may not expect that another is drawn
+    if len(tables) == 2:  # who gives one of valid and test may not expect that the other is drawn
         _tell_draw(graph, [split for split in SPLITS if split not in tables], "")
     for notice in [*notices, *more, *inverse_relations(graph)]:
         warn(notice)
@@ -122,7 +125,7 @@ def _own_files(folder: Path) -> dict[str, Path]:
     files = {split: path for split in SPLITS if (path := find_split(folder, split)) is not None}
     if "train" not in files:
         raise DataError(
-            f"{folder}: no train.txt, train.tsv or train.csv (.gz allowed); it holds {listing(folder)}"
+            f"{folder}: no train.txt, train.tsv or train.csv (.gz allowed); the folder has {listing(folder)}"
         )
     return files
 
@@ -134,7 +137,7 @@ def _load_own(
     split_seed: int,
     relations: tuple[str, ...] | None = None,
 ) -> KnowledgeGraph:
-    """Own files; missing splits named in `drawn` are taken from train, others stay empty."""
+    """Load own files. A missing split that is in `drawn` is drawn from train, another one stays empty."""
     labels = label_files(files["train"].parent)
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
@@ -146,7 +149,7 @@ def _load_own(
         return labelled, [*first, *duplicates, *notices, *more]
 
     paths = sorted((split, str(path)) for split, path in files.items())
-    # the same bytes may be texts of entities, then of relations
+    # A file with texts of entities and one with texts of relations may have the same bytes.
     key = f"4\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
@@ -165,7 +168,7 @@ def _tell_draw(graph: KnowledgeGraph, missing: Sequence[str], file: str) -> None
 def _with_splits(
     columns: dict[str, Columns], drawn: Sequence[str], seed: int
 ) -> tuple[dict[str, Columns], list[str], str]:
-    """All splits, what to warn of, and the split's name. What is given is kept, only `drawn` are drawn."""
+    """All three splits, notices, and the name of the split; those of `drawn` that are missing are drawn."""
     notices, name = list[str](), "given"
     if missing := [split for split in drawn if split not in columns]:
         columns, notices = _draw_splits(columns, missing, seed)
@@ -176,7 +179,7 @@ def _with_splits(
 def _draw_splits(
     columns: dict[str, Columns], missing: Sequence[str], seed: int
 ) -> tuple[dict[str, Columns], list[str]]:
-    """Move 5 % of train into each missing split, without taking any name's last training triple."""
+    """Move 5 % of train into each missing split; every name keeps at least one training triple."""
     train = columns["train"]
     entities = sorted({*train.head.names, *train.tail.names})
     relations = sorted(train.relation.names)
@@ -184,7 +187,7 @@ def _draw_splits(
         {entity: number for number, entity in enumerate(entities)},
         {relation: number for number, relation in enumerate(relations)},
     )
-    # sorted and distinct: the draw must not depend on the line order of the file
+    # Rows are sorted and distinct, so that the draw does not depend on the order of lines.
     rows = ids[np.unique(triple_keys(ids, len(entities), len(relations)), return_index=True)[1]]
     repeated = len(train) - len(rows)
     dropped = f"{train.source}: {counted(repeated, 'duplicate triple')} dropped before the split"
@@ -199,8 +202,8 @@ def _draw_splits(
     if size == 0:
         given = [f"{split}.txt" if train.unit == "line" else f"{split}=" for split in missing]
         raise DataError(
-            f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)} without taking a "
-            f"name's last one; give {' and '.join(given)} too"
+            f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)}: every name has "
+            f"to keep one for training; also give {' and '.join(given)}"
         )
 
     def to_columns(triples: np.ndarray[Any, Any], source: str) -> Columns:

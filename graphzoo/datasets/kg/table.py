@@ -1,9 +1,9 @@
 """The table of knowledge graphs: folder, counts, content hashes, addresses, licence. Standard library only.
 
-Hashes and counts lie in `kg_files.json` beside this file. A hash is the sha256 of a file's *content*: its
-distinct lines sorted by bytes, LF ends, no byte order mark (see `content_hash`). It does not depend on line
-order, line ends or gzip, so every mirror of a data set has the same one. Files whose reference was never seen
-have none; their counts are checked all the same.
+Hashes and counts are in `kg_files.json` beside this file. A hash is the sha256 of a file's *content*: its
+distinct lines sorted by bytes, with LF ends and no byte order mark (see `content_hash`). It does not depend
+on the order of lines, line ends or gzip, so that it is the same for all mirrors of a data set. A file has no
+hash if its original was not available; its counts are checked nevertheless.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from graphzoo.datasets.files.sources import Row, find_row, read_facts
 
 _RAW = "https://raw.githubusercontent.com"
-# pinned to commits where one could be found; of `master` the hashes in kg_files.json say what is meant
+# Addresses name a commit if one was found. Files of `master` are checked by the hashes in kg_files.json.
 _KNOWFORMER = f"{_RAW}/jnanliu/KnowFormer/59880af1fd086a4bdea15cb9a174c09b5ada666e/data"
 _KGE = f"{_RAW}/DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
 _PYKEEN = f"{_RAW}/pykeen/pykeen/master/src/pykeen/datasets"
@@ -27,12 +27,12 @@ _MSTAR = f"{_RAW}/nju-websoft/MStar/1a05189fe1329d79e8f02323f212776ed879dbc0/dat
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of one split file."""
+    """Count, size and hashes of one split file."""
 
     num_triples: int  # distinct
-    sha256: str | None  # of the content; None if the file was never seen
+    sha256: str | None  # of the content; None if the file was not available
     num_bytes: int  # uncompressed, 0 if unknown
-    md5: str | None = None  # of the file as published, where nothing better is known
+    md5: str | None = None  # of the file as published, if no sha256 is known
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class KGSource(Row):
     """One row of the table; its folder lies below `<data root>/kg/`."""
 
     urls: tuple[str, ...]  # of a split file, tried in order; `{split}` stands for train, valid or test
-    inductive: str | None = None  # folder of the graph that is predicted on, None if it is the same graph
+    inductive: str | None = None  # folder of the graph that is predicted on; None if it is the same graph
     inductive_urls: tuple[str, ...] = ()
     embedded: bool = False  # the triples are part of the package
-    provisional: tuple[str, ...] = ()  # splits whose hash is of a reconstructed file: differences only warn
+    provisional: tuple[str, ...] = ()  # splits whose hash is of a reconstructed file: a difference only warns
 
     def counts(self, folder: str | None = None) -> tuple[int, int]:
-        """Expected numbers of entities and (own) relations of a folder."""
+        """Expected numbers of entities and relations of a folder; None is the folder of the row."""
         facts = self._facts(folder)
         return int(facts["entities"]), int(facts["relations"])
 
     def file(self, split: str, folder: str | None = None) -> FileFacts:
-        """Facts of one split file of a folder."""
+        """Count, size and hashes of one split file of a folder; None is the folder of the row."""
         values = self._facts(folder)[split]
         return FileFacts(values["triples"], values["sha256"], values["bytes"], values.get("md5"))
 
@@ -60,7 +60,7 @@ class KGSource(Row):
 
 
 def content_hash(data: bytes) -> str:
-    r"""sha256 of the distinct lines of a text in byte order, each ended by LF.
+    r"""sha256 of the distinct lines of a text, sorted by bytes and each ended by LF.
 
     >>> content_hash(b"b\r\na") == content_hash(b"a\nb\nb\n")
     True
@@ -74,15 +74,15 @@ def content_hash(data: bytes) -> str:
 
 
 def list_knowledge_graphs() -> list[str]:
-    """Names of the table, in its order."""
+    """Names of the knowledge graphs of the table, in its order."""
     return [source.name for source in _SOURCES]
 
 
 def find_source(name: str) -> KGSource:
-    """The row of a data set; case, `-` and `_` do not matter.
+    """The row of a data set by its name or folder; case, `-` and `_` do not matter.
 
     Raises:
-        UsageError: if there is none; the message names the nearest.
+        UsageError: if there is no such row; the message names the nearest one.
     """
     return find_row(_SOURCES, name, kind="knowledge graph", own="kg", folders=True)
 

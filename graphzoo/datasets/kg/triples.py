@@ -1,8 +1,7 @@
-"""Text files of triples: read at once, checked strictly, errors that name file and line.
+"""Read triples from text files and tables, with strict checks; errors name the file and the line.
 
-The separators of a file are counted with numpy, its fields are split and numbered by Arrow, so that a million
-lines take about a second, and no name is ever reinterpreted: an entity called `NA`, `null` or `1.0` keeps its
-name.
+numpy counts the separators of a file, and Arrow splits its fields, so that a million lines take about a
+second. Names are never reinterpreted: an entity called `NA`, `null` or `1.0` keeps its name.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _HEADERS = (
     ("from", "relation", "to"),
     ("head", "rel", "tail"),
 )
-# a header too, unless these are names of the graph
+# These letters are a header too, unless they are names of the graph.
 _LETTERS = ("h", "r", "t")
 _COLUMN_WORD = re.compile(r"[#%:]? *[^\W\d][\w -]{0,29}")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """String triples with their origin, for messages: a file or table, and the line of the first triple."""
+    """String triples, with their file or table and the line of the first triple for messages."""
 
     head: Column
     relation: Column
@@ -53,12 +52,12 @@ class Columns:
         return len(self.head)
 
     def where(self, position: int) -> str:
-        """`file, line 7` of the triple at `position`."""
+        """The place of the triple at `position`, such as `file, line 7`."""
         return f"{self.source}, {self.unit} {position + self.first_line}"
 
     @classmethod
     def empty(cls, source: str) -> Columns:
-        """No triples."""
+        """Columns without triples."""
         return cls(Column.encode([]), Column.encode([]), Column.encode([]), source)
 
     def renumber(
@@ -70,17 +69,18 @@ class Columns:
 
 
 def read_triples(path: str | Path) -> Columns:
-    """Triples of a TSV, CSV or plain text file, gzip or not.
+    """Read the triples of a TSV, CSV or plain text file, which may be gzipped.
 
-    Tab-separated unless the name says `.csv`. A first line of the words head, relation, tail (or subject,
-    predicate or relation, object; source, relation or type, target; from, relation, to; head, rel, tail), in
-    any order, is a header; columns beside those are ignored, and `notices` names them. Lines at the top that
-    begin with # or % and have not three columns are comments. A byte order mark and CRLF line ends are
-    accepted; quotes have a meaning in CSV only.
+    Columns are separated by commas if the name has `.csv`, else by tabs. The first line is a header if it has
+    the words head, relation, tail in any order. Other accepted headers are subject, predicate or relation,
+    object; source, relation or type, target; from, relation, to; and head, rel, tail. Further columns of a
+    header are ignored, and `notices` names them. Lines at the top are comments if they begin with # or %
+    followed by a space, or begin with # or % and do not have three columns. A byte order mark and CRLF line
+    ends are accepted. Quotes enclose a name in CSV only.
 
     Raises:
-        DataError: not readable, not UTF-8, empty, a line without as many columns as there have to be, or an
-            empty name.
+        DataError: if the file cannot be read, is not UTF-8 or has no triples, a line has the wrong number of
+            columns, or a name is empty.
     """
     path = Path(path)
     is_csv = ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
@@ -94,7 +94,7 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
     columns = _read_csv(data, source) if is_csv else _read_tsv(data, source)
     if not len(columns):
-        raise DataError(f"{source}: holds no triple; write one per line: head, relation, tail")
+        raise DataError(f"{source}: no triples; write one per line: head, relation, tail")
     _check_names(columns)
     return columns
 
@@ -102,8 +102,8 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
 def _by_name(names: list[str]) -> list[int]:
     """Positions of head, relation and tail among three columns.
 
-    Where one is named as a relation, by name as far as headers have them: ends alone may mean something else,
-    as the "source" of a fact.
+    If one column is called as a relation, columns are taken by name as far as headers have their names. Else
+    they are taken by position: the name of an end alone may mean another thing, such as the source of a fact.
     """
     headers = (*_HEADERS, _LETTERS)
     fields, order = [name.strip().lower() for name in names], [-1, -1, -1]
@@ -119,12 +119,17 @@ def _by_name(names: list[str]) -> list[int]:
 def triples_from_table(table: Any, source: str = "triples") -> Columns:
     """String triples from a DataFrame, an array [n, 3] or a sequence of (head, relation, tail).
 
-    A DataFrame with columns head, relation, tail, or other names of a header, is read by these, any other of
-    three columns by the name of its relation, if it has one, else by position, and `notices` says so. Values
-    become strings by `str`, whole floats as integers; missing ones are refused.
+    Columns of a DataFrame that are called head, relation, tail, or as in another header of `read_triples`,
+    are taken by name. Three columns of other names are taken by the name of the relation's column, or else by
+    position; `notices` says so. Values become strings by `str`, and floats become integers if all names of a
+    kind are whole numbers.
+
+    Args:
+        table: The triples.
+        source: What messages call the table.
 
     Raises:
-        DataError: not three columns, a missing value, an empty name.
+        DataError: if there are not three columns, a value is missing, or a name is empty.
     """
     if isinstance(table, Columns):
         return table
@@ -141,8 +146,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                 column, kind = names[order[1]], table.iloc[:, order[1]].dtype.kind
                 if kind == "f":
                     raise DataError(
-                        f"{source}: column {column!r} holds numbers with decimals, which are no relations\n"
-                        "Give a column of relations; links with weights are for LinkDataModule"
+                        f"{source}: column {column!r} has numbers with decimals, which cannot be relations\n"
+                        "Give a column of relations; for links with weights, use LinkDataModule"
                     )
                 if kind in "iu":
                     notices = (f"{source}: numbers of column {column!r} are read as relations",)
@@ -152,21 +157,21 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
         notices += ignored_columns(source, [name for i, name in enumerate(names) if i not in order])
         raw = [table.iloc[:, i].tolist() for i in order]
     else:
-        # a name is no row, though one of three letters has three parts
+        # A name is not a row: a str of three letters could be unpacked into three parts.
         try:
             listed = iter(table.tolist() if hasattr(table, "tolist") else table)
         except (TypeError, RuntimeError) as error:  # a number; HeteroData, a sparse tensor
             kind = type(table).__name__
             raise DataError(f"{source}: expected triples (head, relation, tail), got {kind}") from error
         if isinstance(table, set | frozenset) and len(table) > 1:
-            raise DataError(f"{source}: a set has another order in each process\nGive sorted(triples)")
-        unfit = (str, set, frozenset, Mapping)  # of these the order of three values means nothing
+            raise DataError(f"{source}: the order of a set differs between processes\nGive sorted(triples)")
+        unfit = (str, set, frozenset, Mapping)  # their values are not in the order head, relation, tail
         rows = [
             tuple(row) if isinstance(row, Iterable) and not isinstance(row, unfit) else row for row in listed
         ]
         for position, row in enumerate(rows):
             if not isinstance(row, tuple) or len(row) != 3:
-                hint = "" if isinstance(row, tuple) else "\nGive a list of triples, also of one"
+                hint = "" if isinstance(row, tuple) else "\nGive a list of triples, even for a single one"
                 shown = repr(row)
                 if isinstance(row, tuple) and len(shown) > 80:
                     shown = f"{len(row)} values; is the table [n, 3]?"
@@ -180,7 +185,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
                 raise DataError(
                     f"{source}, row {position + 1}: the {name} is missing ({value!r}); drop such rows"
                 )
-    ends = names_of([*raw[0], *raw[2]])  # of both ends at once: an entity may be either
+    ends = names_of([*raw[0], *raw[2]])  # both at once: the same entity may be a head and a tail
     parts = (ends[: len(raw[0])], names_of(raw[1]), ends[len(raw[0]) :])
     head, relation, tail = map(Column.encode, parts)
     columns = Columns(head, relation, tail, source, unit="row", notices=notices)
@@ -189,13 +194,13 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
 
 
 def query_columns(fields: Sequence[str]) -> list[str] | None:
-    """What a first line of queries calls its two or three columns, as head, relation, tail; else None.
+    """The columns of a header of queries as "head", "relation" and "tail"; None if it is not a header.
 
     >>> query_columns(["Predicate", "subject"]), query_columns(["h", "?", "t"])
     (['relation', 'head'], None)
     """
     names = [field.strip().lower() for field in fields]
-    # h and r may be a query, h, r and t are none: nothing is asked
+    # "h r" may be a query, but "h r t" cannot: a query has only two of the three.
     for header in (*_HEADERS, *([_LETTERS] if len(names) == 3 else [])):
         if header[1] in names and len(names) > 1 and set(names) <= set(header):
             return [_HEADER[header.index(name)] for name in names]
@@ -203,23 +208,23 @@ def query_columns(fields: Sequence[str]) -> list[str] | None:
 
 
 def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns], list[str]]:
-    """Files of one graph without headers h, r, t (in any order), and a warning for each line 1 like a header.
+    """Drop headers h, r, t (in any order) of the files of one graph; notices for first lines like a header.
 
-    Such a line has words, as columns are called, that are names in no other line.
+    Such a line has words that could be names of columns, and are names in no other line.
     """
     heeded, notices = dict(columns), list[str]()
     for key, part in columns.items():
         first = (part.head[0], part.relation[0], part.tail[0]) if len(part) > 1 else ()
         if first and all(len(name) > 1 and name[0] == name[-1] == '"' for name in first):
             notices.append(
-                f"{part.where(0)}: quotation marks are part of the names ({', '.join(first)}), as they mean "
-                "something in .csv only: write the file without them, or as .csv"
+                f"{part.where(0)}: quotation marks are part of the names ({', '.join(first)}); only .csv "
+                "files are read without them: write the file without quotation marks, or as .csv"
             )
         if not first or not all(map(_COLUMN_WORD.fullmatch, first)) or _recurs(first, columns):
             continue
         if order := header_order(first, [_LETTERS]):
             given = (part.head, part.relation, part.tail)
-            # each is the first name of its column, and has no other row there
+            # Each letter is the first name of its column and occurs in no other row.
             head, relation, tail = (Column(given[i].codes[1:] - 1, given[i].names[1:]) for i in order)
             heeded[key] = Columns(
                 head, relation, tail, part.source, part.first_line + 1, notices=part.notices
@@ -227,13 +232,13 @@ def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns]
         else:
             notices.append(
                 f"{part.where(0)} looks like a header and was read as a fact ({', '.join(first)}); if it is "
-                "one, name the columns head, relation, tail"
+                "a header, name the columns head, relation, tail"
             )
     return heeded, notices
 
 
 def _recurs(first: tuple[str, ...], columns: Mapping[str, Columns]) -> bool:
-    """Whether names of a first line are names of a line that is not the first of its file."""
+    """Whether a name of a first line also occurs in a line that is not the first of its file."""
     head, relation, tail = first
 
     def has(column: Column, names: set[str]) -> bool:
@@ -249,7 +254,7 @@ def _read_tsv(data: bytes, source: str) -> Columns:
     data = data.rstrip(b"\n")
     form = _Form.of((line.decode() for line in io.BytesIO(data)), "\t")
     codes = np.frombuffer(data, dtype=np.uint8)
-    # the number of tabs before each line end; a good file has two more with every line
+    # The number of tabs before each line end: in a good file it grows by two with every line.
     breaks = np.flatnonzero(codes == ord("\n"))
     tabs = np.flatnonzero(codes == ord("\t"))
     per_line = np.diff(np.searchsorted(tabs, np.append(breaks, codes.size)), prepend=0)
@@ -277,7 +282,7 @@ def _read_csv(data: bytes, source: str) -> Columns:
         line = form.comments + reader.line_num
         raise DataError(f"{source}, line {line}: {error}; check the quotes") from error
     if reader.line_num != len(rows):
-        raise DataError(f"{source}: a quoted name holds a line break; remove it")
+        raise DataError(f"{source}: a quoted name has a line break; remove it")
     bad = [position for position, row in enumerate(rows) if len(row) != form.width]
     if bad:
         line = form.comments + bad[0]
@@ -290,7 +295,7 @@ def _read_csv(data: bytes, source: str) -> Columns:
 
 @dataclass(frozen=True)
 class _Form:
-    """What the lines at the top say of the others."""
+    """The form of a file, from the lines at its top: comments and a header."""
 
     delimiter: str
     comments: int  # lines
@@ -300,14 +305,14 @@ class _Form:
 
     @classmethod
     def of(cls, lines: Iterator[str], delimiter: str) -> _Form:
-        """From the lines of a file."""
+        """Read the form from the lines of a file."""
         comments = doubtful = 0
         for line in lines:
             fields = _fields(line.rstrip("\n").lstrip("#% "), delimiter)
             if order := header_order(fields, _HEADERS):
                 names = tuple(name.strip() for name in fields)
                 return cls(delimiter, comments, names, tuple(order), doubtful)
-            # a name may begin with # too
+            # A name may begin with #, so that a line of three columns is a triple unless a space follows.
             if not line.startswith(("# ", "% ")) and (not line.startswith(("#", "%")) or len(fields) == 3):
                 break
             comments += 1
@@ -328,14 +333,14 @@ class _Form:
         if not self.doubtful:
             return ignored
         lines = counted(self.doubtful, "line")
-        message = f"{source}: {lines} of three columns at the top read as comments, by their '#' or '%'"
+        message = f"{source}: {lines} of three columns at the top read as comments, because of '#' or '%'"
         return (*ignored, message)
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
     try:
         return next(csv.reader([line])) if delimiter == "," and line else line.split(delimiter)
-    except csv.Error:  # told of when the line is read as a triple
+    except csv.Error:  # the error comes when the line is read as a triple
         return [line]
 
 
@@ -355,16 +360,16 @@ def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: 
 
 
 def _remedy(content: str, found: int, form: _Form) -> str:
-    """What to do about a line with the wrong columns; "" where it says all itself."""
+    """The remedy for a line with the wrong number of columns; "" if the message is clear without one."""
     ours = "write head<TAB>relation<TAB>tail in a .tsv file"
     if re.match(r"<[^>]*>\s|_:\S+\s+<|@(prefix|base)\b", content):
         return f"; N-Triples and Turtle are not read: {ours}"
     if content.lstrip()[:1] in ("{", "["):
         return f"; JSON is not read: {ours}"
     if content.startswith(("#", "%")):
-        return "; drop the line: comments stand at the top of a file only"
+        return "; drop the line: comments are allowed only at the top of a file"
     if found > form.width == 3:
-        return "; drop the further columns, or name head, relation and tail in line 1 to have others ignored"
+        return "; drop the other columns, or name all columns in line 1: head, relation, tail, ..."
     if not content.strip():
         return "; remove it"
     if found != 1:
@@ -375,7 +380,7 @@ def _remedy(content: str, found: int, form: _Form) -> str:
         return "; name a tab-separated file .tsv" if "\t" in content else ""
     if "," in content:
         return "; name a comma-separated file .csv"
-    return "; replace the blanks by tabs" if " " in content else "; separate the columns by tabs"
+    return "; replace the spaces by tabs" if " " in content else "; separate the columns by tabs"
 
 
 def _check_names(columns: Columns) -> None:
@@ -383,7 +388,5 @@ def _check_names(columns: Columns) -> None:
         for name in column.names:
             if name.strip() and not any(character in name for character in "\t\n\r"):
                 continue
-            problem = (
-                f"{name!r} holds a tab or line break; remove it" if name.strip() else "is empty; name it"
-            )
+            problem = f"{name!r} has a tab or line break; remove it" if name.strip() else "is empty; name it"
             raise DataError(f"{columns.where(column.first({name}))}: the {title} {problem}")

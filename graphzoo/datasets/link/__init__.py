@@ -1,1 +1,1 @@
-"""Graphs whose links are predicted: the table of known ones, own files, splits, negatives."""
+"""Graphs for link prediction: the table of data sets, own files, splits and negatives."""

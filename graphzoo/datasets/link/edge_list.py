@@ -1,4 +1,4 @@
-"""Text files with one link per line; what is wrong is named by file, line and value."""
+"""Read text files with one link per line; errors name the file, the line and the value."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from graphzoo.errors import DataError, suggestion
 from graphzoo.system.units import counted
 
 _COMMENTS = (b"#", b"%")
-_MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first of which has a mark
-# what a header may call the two ends
+_MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first begins with # or %
+# Names of the two ends in a header.
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
-# as columns are called; most names of nodes hold numbers
+# A word that may be the name of a column. Most names of nodes are not such words, as they have numbers.
 _WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[_ -]?[12]?")
 
 
 @dataclass(frozen=True)
 class EdgeList:
-    """The links of a file by the names of their ends, the line of the first one, and what was left out."""
+    """The links of a file by the names of their ends, the line of the first link, and notices."""
 
     path: Path
     source: Column
@@ -47,11 +47,11 @@ class EdgeList:
 
     @property
     def ends(self) -> tuple[Column, Column]:
-        """Both columns."""
+        """The columns of sources and of targets."""
         return self.source, self.target
 
     def where(self, position: int) -> str:
-        """`file, line 7` of the link at `position`."""
+        """The place of the link at `position`, such as `file, line 7`."""
         return f"{self.path}, line {position + self.first_line}"
 
 
@@ -59,7 +59,7 @@ def read_edge_list(path: Path) -> EdgeList:
     """Read a file of links (see `link_graph_from_files`).
 
     Raises:
-        DataError: naming file, line and value of what cannot be read.
+        DataError: if the file cannot be read; the message names file, line and value.
     """
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
@@ -72,20 +72,20 @@ def read_edge_list(path: Path) -> EdgeList:
         raise DataError(f"{path}: {problem}; write one link per line: two nodes, separated by a tab")
     delimiter = delimiter_of(first) or " "
     if delimiter == " ":
-        # runs of blanks, also at the ends of a line, are one separator
+        # Several spaces are one separator, and spaces at the ends of a line are none.
         data = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", data))
         first = " ".join(first.split())
     fields = first.split(" ") if delimiter == " " else fields_of(first, path, skipped + 1)
     if len(fields) < 2:
         raise DataError(
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
-            "comma, semicolon, bar or blank"
+            "comma, semicolon, bar or space"
         )
     ends = header_order(fields, HEADERS)
     if ends is None and delimiter == " " and not _is_weighted(fields):
         raise DataError(
-            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns between blanks, and a "
-            "link has two nodes\nSeparate names that hold blanks by tabs; or name the columns in a header: "
+            f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns separated by spaces, but "
+            "a link has two nodes\nSeparate names that have spaces by tabs, or name the columns in a header: "
             "source target ..."
         )
     keys = [str(number) for number in range(len(fields))]
@@ -99,14 +99,14 @@ def read_edge_list(path: Path) -> EdgeList:
     notices = list(ignored_columns(str(path), others)) if ends else []
     if others and not ends:
         notices.append(f"{path}: {len(others)} further column{'s' * (len(others) > 1)} ignored")
-    if doubtful > 1:  # a single one is a header
+    if doubtful > 1:  # a single such line is taken for a header
         counts = counted(doubtful, "line")
         notices.append(
-            f"{path}: {counts} of two columns at the top read as comments, by their '#' or '%'; if they are "
-            "links, begin the file with a header: source, target"
+            f"{path}: {counts} of two columns at the top read as comments, because of '#' or '%'; if they "
+            "are links, begin the file with a header: source, target"
         )
     if any(name[:1] == name[1:][-1:] == '"' for column in columns for name in column.names):
-        notices.append(f"{path}: names are in quotes, which belong to them; write the file without quotes")
+        notices.append(f"{path}: quotes are read as part of the names; write the file without quotes")
     links = EdgeList(path, columns[0], columns[1], first_line, tuple(notices), ends is not None)
     for column in columns:
         if "" in column.names:
@@ -117,7 +117,7 @@ def read_edge_list(path: Path) -> EdgeList:
 
 
 def headers_read_as_links(lists: Iterable[EdgeList]) -> list[str]:
-    """A warning for each file whose first link looks like a header: words that are names of no other link."""
+    """Notices about files whose first link looks like a header: two words that occur in no other link."""
     parts, notices = list(lists), list[str]()
     for part in parts:
         if part.has_header or len(part.source) < 2:
@@ -127,19 +127,22 @@ def headers_read_as_links(lists: Iterable[EdgeList]) -> list[str]:
         if looks and not any(_recurs(column, first) for each in parts for column in each.ends):
             notices.append(
                 f"{part.where(0)} looks like a header and was read as a link ({part.source[0]}, "
-                f"{part.target[0]}); if it is one, name the columns source, target"
+                f"{part.target[0]}); if it is a header, name the columns source, target"
             )
     return notices
 
 
 def _recurs(column: Column, names: set[str]) -> bool:
-    """Whether names are those of a row that is not the first."""
+    """Whether one of the names occurs in a row after the first."""
     codes = [code for code, name in enumerate(column.names) if name in names]
     return bool(codes) and bool(np.isin(column.codes[1:], codes).any())
 
 
 def _is_weighted(fields: Sequence[str]) -> bool:
-    """Whether a line is a pair, alone or with what may follow: weights of numbered nodes, attributes."""
+    """Whether a line is a pair of nodes, alone or followed by a weight or attributes.
+
+    A pair of numbers may be followed by anything.
+    """
     weight = len(fields) == 3 and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", fields[2], re.IGNORECASE)
     numbered = all(field.isdecimal() for field in fields[:2])
     return len(fields) == 2 or bool(weight) or numbered or fields[2].startswith("{")
@@ -148,10 +151,19 @@ def _is_weighted(fields: Sequence[str]) -> bool:
 def number_nodes(
     lists: Mapping[str, EdgeList], names: Sequence[str] | None, nodes: Path | None
 ) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-    """Names of the nodes in the order of their numbers, and the pairs [n, 2] of every part.
+    """Number the nodes of the links.
 
-    The order is that of `names` in the table `nodes`, which no link may leave. Without a table the nodes are
-    those that have a link, in their `node_order`.
+    Args:
+        lists: Links by part.
+        names: Names of all nodes in the order of their numbers; None takes the nodes of the links, in their
+            `node_order`.
+        nodes: The table that has `names`, for messages.
+
+    Returns:
+        Names of the nodes in the order of their numbers, and the pairs of every part [n, 2], int64.
+
+    Raises:
+        DataError: if a node of a link is not among `names`.
     """
     mentioned = set().union(
         *(column.names for part in lists.values() for column in (part.source, part.target))
@@ -169,7 +181,7 @@ def number_nodes(
 
 
 def node_order(names: Collection[str]) -> list[str]:
-    """Distinct names of nodes in the order of their numbers: whole numbers by value, others by code points.
+    """Sort distinct names of nodes: by value if all are whole numbers, else by code points.
 
     >>> node_order({"10", "9"}), node_order({"b", "10", "9"})
     (['9', '10'], ['10', '9', 'b'])
@@ -187,7 +199,7 @@ def _unknown(
             if held := unknown.intersection(column.names):
                 position = column.first(held)
                 name = column[position]
-                remedy = suggestion(name, names) or "Add it there or drop the link."
+                remedy = suggestion(name, names) or "Add it to that table or drop the link."
                 return DataError(
                     f"{links.where(position)}: node {name!r} is not in {nodes} "
                     f"({len(unknown):,} such nodes). {remedy}"

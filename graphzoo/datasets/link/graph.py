@@ -19,11 +19,11 @@ from graphzoo.datasets.node.feature_arrays import feature_parts, pack_features, 
 from graphzoo.errors import DataError, UsageError
 from graphzoo.system.units import counted
 
-# Their pairs stay as they were published; encoders of nodes and heuristics can rank a node with itself.
+# Protocols whose published negatives are kept, even if they pair a node with itself.
 _PUBLISHED = ("original", "heart", "ogb")
 METRICS = ("mrr", "hits@20", "hits@50", "hits@100", "auroc")
 SPLITS = ("train", "valid", "test")
-# what a file keeps as plain values
+# Fields that are written to a file as plain values.
 _PLAIN = (
     "name", "num_nodes", "is_directed", "metric", "protocol", "valid_edges_at_test", "may_recur",
     "feature_names",
@@ -34,12 +34,12 @@ _Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class LinkSplit:
-    """Pairs that are evaluated: links, and negatives.
+    """Pairs that are evaluated: links and negatives.
 
     Args:
         positive: Links [P, 2], int64.
-        negative: Pairs that all links are ranked against [Q, 2], int64; or K of its own for each link,
-            [P, K, 2].
+        negative: Negatives, int64: a pool [Q, 2] that all links are ranked against, or K negatives of each
+            link, [P, K, 2].
 
     Raises:
         DataError: if the shapes do not fit together.
@@ -56,8 +56,8 @@ class LinkSplit:
             )
         if self.has_own_negatives and self.negative.size(0) != self.positive.size(0):
             raise DataError(
-                f"{self.negative.size(0):,} groups of negatives for {self.positive.size(0):,} links; there "
-                "must be one group for each, in the same order"
+                f"negatives [P, K, 2] of {self.negative.size(0):,} links for {self.positive.size(0):,} "
+                "links; give K negatives of each link, in the same order"
             )
 
     def __repr__(self) -> str:
@@ -72,27 +72,27 @@ class LinkSplit:
 
 @dataclass(frozen=True, eq=False)
 class LinkGraph(StoredGraph):
-    """A graph whose missing links are predicted.
+    """A graph for link prediction.
 
     Args:
         name: Name for logs and results.
         num_nodes: N.
-        train: Links to learn from [n, 2], int64; an undirected one is listed once, in either direction.
-        valid: What chooses the model.
-        test: What is evaluated once.
-        x: Features [N, F], float32, dense or sparse CSR; None without any.
+        train: Training links [n, 2], int64; an undirected link is listed once, in either direction.
+        valid: Validation links and negatives, which choose the model.
+        test: Test links and negatives.
+        x: Features [N, F], float32, dense or sparse CSR; None for no features.
         is_directed: Whether (u, v) and (v, u) are two links.
-        node_names: Names of the nodes, all different; empty: the numbers 0..N-1.
-        metric: The data's metric: "mrr", "hits@20", "hits@50", "hits@100" or "auroc".
-        protocol: How links were split and negatives chosen ("original", "heart", "ogb", ...).
-        valid_edges_at_test: Whether messages also pass along the validation links while testing, as the rules
+        node_names: Distinct names of the nodes; empty for the numbers 0..N-1.
+        metric: Metric of the data set: "mrr", "hits@20", "hits@50", "hits@100" or "auroc".
+        protocol: How links were split and negatives chosen: "original", "heart", "ogb", ...
+        valid_edges_at_test: Whether message passing in testing also uses the validation links, as the rules
             of ogbl-collab allow.
-        may_recur: Whether an evaluated link may be a training link, as in data whose source has it so: links
-            over time, or citations both ways. Everywhere else that would be a leak, and is refused.
-        fingerprint: sha256 of everything but the name and the features' names; computed when left out
-            (`dataclasses.replace` does not leave it out: give `fingerprint=""`, too).
-        feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
-            columns have none.
+        may_recur: Whether an evaluated link may also be a training link. This is so in some published data:
+            links over time, or citations in both directions. Otherwise it would be a leak, and is refused.
+        fingerprint: sha256 of everything but the name and the names of features; computed if empty.
+            `dataclasses.replace` keeps the old one: also give it `fingerprint=""`.
+        feature_names: Names of the columns of `x`, by which a trained model finds its features; empty if they
+            have no names.
 
     Raises:
         DataError: if the parts do not fit together, or an evaluated link is also a training link.
@@ -123,25 +123,32 @@ class LinkGraph(StoredGraph):
         )
 
     def positive(self, split: str) -> Tensor:
-        """Links of "train", "valid" or "test", [n, 2], int64."""
+        """Links of "train", "valid" or "test", [n, 2], int64.
+
+        Raises:
+            UsageError: if there is no such split.
+        """
         if split not in SPLITS:
             raise UsageError(f"unknown split {split!r}; the splits are {', '.join(SPLITS)}")
         return self.train if split == "train" else getattr(self, split).positive
 
     def edge_index(self, split: str) -> Tensor:
-        """Edges that messages pass along while "train", "valid" or "test" is trained on or evaluated.
+        """Edges of message passing for the split "train", "valid" or "test".
 
-        They are the training links, for "test" and with `valid_edges_at_test` the validation links too; both
-        directions of undirected ones.
+        These are the training links, in both directions if they are undirected. For "test",
+        `valid_edges_at_test` adds the validation links.
 
         Returns:
             [2, E], int64, distinct, without self-loops, sorted by (source, target).
+
+        Raises:
+            UsageError: if there is no such split.
         """
         links = torch.cat(self.message_links(split))
         return tidy_edges(links.t(), self.num_nodes, undirected=not self.is_directed)[0]
 
     def message_links(self, split: str) -> list[Tensor]:
-        """The links behind `edge_index`, each [n, 2], int64."""
+        """The links that `edge_index` is made of, as tensors [n, 2], int64."""
         self.positive(split)
         late = split == "test" and self.valid_edges_at_test
         return [self.train, self.valid.positive] if late else [self.train]
@@ -184,19 +191,19 @@ class LinkGraph(StoredGraph):
         for split in SPLITS:
             links = self.positive(split)
             if bool((links[:, 0] == links[:, 1]).any()):
-                raise DataError(f"{self.name}: {split} holds a link of a node with itself; drop it")
+                raise DataError(f"{self.name}: {split} has a link of a node with itself; drop it")
             if split != "train" and self.protocol not in _PUBLISHED:
                 _check_negatives(f"{self.name}: {split}", getattr(self, split).negative)
             keys[split] = pair_keys(links, self.num_nodes, is_directed=self.is_directed).sort().values
             if split == "train" and bool((keys[split].diff() == 0).any()):
-                raise DataError(f"{self.name}: train holds a link twice; list each link once")
+                raise DataError(f"{self.name}: train has a link twice; list each link once")
         if self.may_recur:
             return
         for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
             if shared := int(in_keys(keys[other], keys[one]).sum()):
                 raise DataError(
                     f"{self.name}: {shared:,} links of {other} are also in {one}: evaluated links must not "
-                    "be trained on; take them out of one of the two"
+                    "be trained on; remove them from one of the two"
                 )
 
     def _parts(self) -> list[_Array]:
@@ -222,7 +229,7 @@ class LinkGraph(StoredGraph):
         def pairs(what: str) -> Tensor:
             return torch.from_numpy(arrays[what].astype(np.int64))
 
-        # files of earlier versions have no names of features
+        # Files of earlier versions have no names of features.
         plain: dict[str, Any] = {key: meta[key] for key in _PLAIN if key in meta}
         plain |= {key: tuple(value) for key, value in plain.items() if isinstance(value, list)}
         return cls(

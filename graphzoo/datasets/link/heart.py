@@ -1,15 +1,16 @@
-"""Hard negatives for every evaluated link: HeaRT's recipe (Li et al., NeurIPS 2023), made anew.
+"""Hard negatives for every evaluated link, by the method of HeaRT (Li et al., NeurIPS 2023).
 
-Of the 2k negatives of a link (u, v), k are (u, x) and k are (x, v). The x of u are the k nodes that look most
-like its neighbours by one of three scores on the message graph: resource allocation, personalised PageRank of
-u, and cosine similarity of features where there are any. A node's rank by a score is one plus the number of
-candidates that score higher, and the smallest of its ranks counts; ties are broken by a hash of
-(seed, u, v, x). Nodes without any score rank last, so that they fill up at random what the others leave
-open. No candidates are u and v themselves and the known neighbours of u: by a training link, for test
-negatives also by a validation link.
+A link (u, v) has 2k negatives: k pairs (u, x) and k pairs (x, v). For (u, x), the x are the k candidates that
+are most like neighbours of u. Candidates are all nodes but u, v and the known neighbours of u. Known are the
+training links, and for test negatives also the validation links.
 
-The published generator differs from this in some details, so that its negatives are not these. Figures on the
-two are not comparable, which is why this protocol has a name of its own, `heart-ours`.
+Candidates are ranked by three scores on the message graph: resource allocation, personalised PageRank of u,
+and cosine similarity of the features if there are any. The rank by a score is one plus the number of
+candidates with a higher score, and the smallest rank of a candidate counts. Ties are broken by a hash of
+(seed, u, v, x). Candidates with scores of zero rank last, so that they fill the remaining places at random.
+
+The published generator differs in some details, so that its negatives are others. Results on the two are not
+comparable; therefore this protocol has its own name, `heart-ours`.
 """
 
 from __future__ import annotations
@@ -35,23 +36,31 @@ from graphzoo.system.progress import progress
 _log = logging.getLogger(__name__)
 _VERSION = 1
 _Array = np.ndarray[Any, np.dtype[Any]]
-# probability of starting again at u
+# Probability that a walk of PageRank starts again at u.
 _TELEPORT = 0.15
-# numbers of a table of similarities that are held at once
+# Similarities that are in memory at once.
 _BLOCK_VALUES = 1 << 23
 
 
 def hard_negatives(
     graph: LinkGraph, *, num_negatives: int = 500, ppr_tolerance: float = 1e-7, seed: int = 42
 ) -> tuple[LinkSplit, LinkSplit]:
-    """Hard negatives of their own for the validation and test links of a graph.
+    """Hard negatives for each validation and test link of a graph.
 
-    They are made once and kept in the user's cache, keyed by the graph's fingerprint and all that follows:
-    their number, which is even; the residual per edge end that pushes of personalised PageRank leave behind;
-    and the seed of the order of equal ranks.
+    They are computed once and kept in the user's cache, by the fingerprint of the graph and the arguments.
+
+    Args:
+        graph: An undirected graph.
+        num_negatives: Negatives of each link, an even number.
+        ppr_tolerance: Residual per edge below which personalised PageRank stops.
+        seed: Seed of the order of equal ranks.
 
     Returns:
-        Validation and test, with negatives [P, num_negatives, 2].
+        Validation and test links, each with negatives [P, num_negatives, 2].
+
+    Raises:
+        UsageError: if `num_negatives` is odd or below 2.
+        DataError: if the graph is directed, or a node has too few candidates.
     """
     if num_negatives < 2 or num_negatives % 2:
         raise UsageError(f"num_negatives must be an even number of at least 2, got {num_negatives}")
@@ -64,7 +73,7 @@ def hard_negatives(
         partial(_read, graph),
         _write,
         what="hard negatives",
-        damaged=lambda error: _log.warning("hard negatives are made again: %s", error),
+        damaged=lambda error: _log.warning("hard negatives are computed again: %s", error),
     )
 
 
@@ -86,7 +95,7 @@ def _make(
     graph: LinkGraph, num_negatives: int, ppr_tolerance: float, seed: int
 ) -> tuple[LinkSplit, LinkSplit]:
     count = f"{graph.valid.positive.size(0) + graph.test.positive.size(0):,}"
-    message = "%s: making %d negatives for each of %s links, once; minutes on a large graph"
+    message = "%s: computing %d negatives for each of %s links, once; this takes minutes on a large graph"
     _log.warning(message, graph.name, num_negatives, count)
     similarity = _Similarity(graph.x)
     splits = []
@@ -102,7 +111,7 @@ def _make(
 
 
 def _pairs(positive: Tensor, chosen: _Array) -> Tensor:
-    """[P, 2, k] nodes that replace v and u, as pairs [P, 2k, 2]."""
+    """The nodes [P, 2, k] that replace v and u, as pairs [P, 2k, 2]."""
     others = torch.from_numpy(chosen)
     num_links, _, k = others.shape
     source = torch.cat([positive[:, :1].expand(num_links, k), others[:, 1]], dim=1)
@@ -111,17 +120,17 @@ def _pairs(positive: Tensor, chosen: _Array) -> Tensor:
 
 
 def _csr(pairs: Tensor, num_nodes: int) -> tuple[_Array, _Array]:
-    """Distinct second ends of each first end, sorted: starts [N + 1] and ends."""
+    """CSR of the distinct pairs: starts [N + 1] of each first end, and the sorted second ends."""
     keys = torch.unique(pairs[:, 0] * num_nodes + pairs[:, 1]).numpy()
     start = np.searchsorted(keys // num_nodes, np.arange(num_nodes + 1))
     return start.astype(np.int64), (keys % num_nodes).astype(np.int64)
 
 
 class _Similarity:
-    """Rows of the matrix of cosine similarities; sparse products in one fixed order, so that bits repeat."""
+    """Rows of the matrix of cosine similarities; sums have a fixed order, so that results repeat exactly."""
 
     def __init__(self, x: Tensor | None) -> None:
-        # imported here: only making negatives needs it
+        # imported here: only needed to compute negatives
         from scipy import sparse
 
         self.matrix = None
@@ -137,7 +146,7 @@ class _Similarity:
         self.transposed = self.matrix.T.tocsr()
 
     def rows(self, nodes: _Array, num_nodes: int) -> _Array:
-        """[len(nodes), N], float32; without features [len(nodes), 0]."""
+        """Similarities of nodes to all nodes, [len(nodes), N], float32; [len(nodes), 0] without features."""
         if self.matrix is None:
             return np.zeros((len(nodes), 0), dtype=np.float32)
         rows: _Array = (self.matrix[nodes] @ self.transposed).toarray().astype(np.float32)
@@ -153,12 +162,12 @@ def _choose(
     ppr_tolerance: float,
     seed: int,
 ) -> _Array:
-    """For both ends of every link the k nodes that take the other end's place, [P, 2, k], int64."""
-    # imported here: numba takes a second, and most runs find the negatives in the cache
+    """For each end of every link, the k nodes that replace the other end, [P, 2, k], int64."""
+    # imported here: importing numba takes a second, and most runs find the negatives in the cache
     from graphzoo.datasets.link.heart_kernels import choose_for_node
 
     num_nodes = messages[0].size - 1
-    # queries sorted by their node: its scores are computed once
+    # Sort the queries by their node, so that its scores are computed once.
     ends, partners = positive.t().reshape(-1).numpy(), positive.flip(1).t().reshape(-1).numpy()
     order = np.argsort(ends, kind="stable")
     nodes, start = np.unique(ends[order], return_index=True)
@@ -188,6 +197,6 @@ def _check_enough(nodes: _Array, neighbours: tuple[_Array, _Array], k: int) -> N
     if free.min() < k:
         node = int(nodes[free.argmin()])
         raise DataError(
-            f"node {node} has {max(int(free.min()), 0):,} nodes that are not neighbours, {k:,} are needed "
-            "for its hard negatives; evaluate against a pool of random pairs instead"
+            f"node {node} has {max(int(free.min()), 0):,} nodes that are not its neighbours, but {k:,} are "
+            "needed for hard negatives; evaluate against a pool of random pairs instead"
         )

@@ -1,7 +1,7 @@
-"""Compiled loops behind the hard negatives of one node.
+"""Compiled loops that compute the hard negatives of one node.
 
-No value here may depend on the machine: sums are made in one order, and a multiplication and an addition are
-never one instruction.
+No value may depend on the machine. So sums have a fixed order, and a multiplication and an addition are never
+fused into one instruction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HASH_BITS = 31
 def resource_allocation(node: int, start: Any, end: Any) -> Any:
     r"""Score of every node x: :math:`\sum_w 1 / d_w` over common neighbours w of `node` and x, [N].
 
-    `start` [N + 1] has the first place of each node's neighbours in `end`, where they are sorted.
+    The graph is in CSR form: the neighbours of node v are `end[start[v]:start[v + 1]]`, sorted.
     """
     scores = np.zeros(start.size - 1)
     for i in range(start[node], start[node + 1]):
@@ -38,11 +38,11 @@ def resource_allocation(node: int, start: Any, end: Any) -> Any:
 
 @_jit
 def personalized_pagerank(node: int, start: Any, end: Any, teleport: float, tolerance: float) -> Any:
-    """Forward push from `node` (Andersen, Chung and Lang, FOCS 2006), [N].
+    """Personalised PageRank of `node` by forward push (Andersen, Chung and Lang, FOCS 2006), [N].
 
     A walk starts again with probability `teleport`. A node is pushed while its residual is at least
-    `tolerance` times its degree; the nodes wait in a queue, so that the order is fixed. Neighbours are given
-    as in `resource_allocation`.
+    `tolerance` times its degree. A queue fixes the order of the pushes. The graph is given as in
+    `resource_allocation`.
     """
     num_nodes = start.size - 1
     scores = np.zeros(num_nodes)
@@ -62,7 +62,7 @@ def personalized_pagerank(node: int, start: Any, end: Any, teleport: float, tole
         residual[at] = 0.0
         degree = start[at + 1] - start[at]
         if degree == 0:
-            # nowhere to go: every walk starts and ends here
+            # A node without neighbours: every walk stays here.
             scores[at] += pushed
             continue
         scores[at] += teleport * pushed
@@ -79,7 +79,7 @@ def personalized_pagerank(node: int, start: Any, end: Any, teleport: float, tole
 
 @_jit
 def _ranks(scores: Any, candidates: Any) -> Any:
-    """One plus the number of candidates that score higher, for each candidate."""
+    """For each candidate one plus the number of candidates with a higher score."""
     values = -scores[candidates]
     order = np.argsort(values)
     ranks = np.empty(candidates.size, dtype=np.int64)
@@ -93,7 +93,7 @@ def _ranks(scores: Any, candidates: Any) -> Any:
 
 @_jit
 def _tie_breaker(seed: int, node: int, partner: int, other: int) -> Any:
-    """31 bits of a hash of its arguments."""
+    """31 bits of a hash of the arguments."""
     state = np.uint64(0)
     for part in (seed, node, partner, other):
         state = (state + _GOLDEN) ^ (np.uint64(part) * _MIX_1)
@@ -117,11 +117,23 @@ def choose_for_node(
     tolerance: float,
     seed: int,
 ) -> Any:
-    """The k nodes that look most like neighbours of `node`, for each link to `partners`, best first, [Q, k].
+    """For each link from `node`, the k candidates that are most like neighbours of `node`.
 
-    Neighbours in the message graph, and the known ones that must not be chosen, are given as in
-    `resource_allocation`. `similar` is the similarity of every node's features to those of `node`, [N], or
-    empty; `seed` decides between equal ranks. k is at most the number of candidates.
+    Args:
+        node: The node.
+        partners: Other ends of the links, [Q].
+        start: Message graph in CSR form, as in `resource_allocation`.
+        end: See `start`.
+        known_start: Known neighbours, which are not candidates, in the same form.
+        known_end: See `known_start`.
+        similar: Similarity of the features of all nodes to those of `node`, [N]; empty if there are none.
+        k: How many are chosen; at most the number of candidates.
+        teleport: See `personalized_pagerank`.
+        tolerance: See `personalized_pagerank`.
+        seed: Seed of the order of equal ranks.
+
+    Returns:
+        The chosen nodes, best first, [Q, k], int64.
     """
     num_nodes = start.size - 1
     is_candidate = np.ones(num_nodes, dtype=np.bool_)
@@ -150,7 +162,7 @@ def choose_for_node(
                 continue
             best = np.int64(num_nodes)
             for s in range(num_scores):
-                # the partner is not a candidate of this link: the next ones move up
+                # The partner is not a candidate of this link: nodes ranked behind it move up.
                 ahead = is_candidate[partner] and scores[s, partner] > scores[s, other]
                 best = min(best, ranks[s, i] - np.int64(ahead))
             keys[i] = (best << _HASH_BITS) | _tie_breaker(seed, node, partner, other)
@@ -160,7 +172,7 @@ def choose_for_node(
 
 @_jit
 def _smallest(keys: Any, k: int) -> Any:
-    """Places of the k smallest keys, in their order."""
+    """Positions of the k smallest keys, in ascending order of the keys."""
     bound = np.partition(keys, k - 1)[k - 1]
     places = np.flatnonzero(keys <= bound)
     return places[np.argsort(keys[places])[:k]]

@@ -1,4 +1,4 @@
-"""From a name of the table to a LinkGraph: find or fetch the files, verify, parse, split, check counts."""
+"""Load a LinkGraph of the table by name: find or fetch its files, verify, parse, split and count."""
 
 from __future__ import annotations
 
@@ -33,31 +33,32 @@ def load_link_graph(
     root: str | os.PathLike[str] | None = None,
     download: bool | None = None,
 ) -> LinkGraph:
-    """A graph of the table, by name, split and evaluated by a protocol.
+    """A graph of the table by name, with the split and negatives of a protocol.
 
     Args:
-        name: See `list_link_graphs`.
-        protocol: None takes the data set's usual one, the first of its row:
+        name: A name of `list_link_graphs`.
+        protocol: One of the following; None takes the first that the row of the data set names.
 
-            - "original": the split of Li et al. (2023), every link against one pool of as many random pairs
-            - "heart": the same split, every link against 500 hard negatives of its own, as published
-            - "heart-ours": the same with negatives made here (see `graphzoo.datasets.link.heart`); for Cora
-              on a split of its own. Not comparable with "heart".
-            - "ours": 85/5/10 of the links at random, one pool of as many random pairs
-            - "vgae": the same split, evaluated by AUROC and AP as in Kipf & Welling (2016)
-            - "nbfnet": the same with citations split as they are listed (Zhu et al., 2021): two papers that
-              cite each other are listed twice, so that some evaluated links are training links
+            - "original": the split of Li et al. (2023); one pool of as many random pairs as links
+            - "heart": the same split; 500 published hard negatives for each link
+            - "heart-ours": as "heart", with negatives that graphzoo computes (see
+              `graphzoo.datasets.link.heart`), and for Cora with the split of "ours". Results are not
+              comparable with "heart".
+            - "ours": a random split 85/5/10 of the links; one pool of as many random pairs as links
+            - "vgae": the split of "ours", evaluated by AUROC and AP as in Kipf & Welling (2016)
+            - "nbfnet": as "vgae", but two papers that cite each other count as two links (Zhu et al., 2021).
+              So some evaluated links are also training links.
             - "ogb": the split and negatives of the Open Graph Benchmark
-        split_index: Which of the random splits, for protocols that draw one.
-        root: Data root; None takes GRAPHZOO_DATA or the user's cache.
+        split_index: Which random split, from 0; only for protocols that draw one.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether a missing file may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
 
     Returns:
         The graph.
 
     Raises:
-        ValueError: unknown name or protocol, or an index of a split that is not drawn.
-        DataError: missing or damaged files, or files that are not this data set.
+        UsageError: if the name or protocol is unknown, or `split_index` is given for a fixed split.
+        DataError: if files are missing or damaged, or are not this data set.
     """
     source = find_link_source(name)
     protocol = source.protocol(protocol)
@@ -77,11 +78,11 @@ def load_link_graph(
         "nodes": (graph.num_nodes, counts.nodes),
         "features": (0 if graph.x is None else graph.x.size(1), counts.features),
     }
-    if protocol != AS_LISTED:  # which splits more of them
+    if protocol != AS_LISTED:  # this one counts some links twice, so that its parts are larger
         counted["validation links"] = (graph.valid.positive.size(0), counts.valid)
         counted["test links"] = (graph.test.positive.size(0), counts.test)
     if not graph.may_recur:
-        # elsewhere repeats are dropped after counting
+        # If links may recur, repeats have been dropped, and the reader has counted.
         counted["training links"] = (graph.train.size(0), counts.train)
     refuse_counts(source.folder, source.name, counted, own="links")
     return graph
@@ -94,7 +95,7 @@ def _load_planetoid(
     root: str | os.PathLike[str] | None,
     download: bool | None,
 ) -> LinkGraph:
-    """The graph with a fixed split, or with the one of index `drawn`."""
+    """The graph with the random split of index `drawn`; None takes the fixed split."""
     nodes = load_node_graph(source.node_graph, root=root, download=download)
     repeated = protocol == AS_LISTED
     if drawn is not None:
@@ -119,14 +120,15 @@ def _load_planetoid(
 def _as_listed(
     source: LinkSource, links: Tensor, root: str | os.PathLike[str] | None, download: bool | None
 ) -> Tensor:
-    """The links of a graph, [n, 2], each as often as its file lists it: once or twice."""
+    """The links of a graph, [n, 2], each as often as the file lists it, once or twice."""
     files = provide_source_files(find_node_source(source.node_graph), root=root, download=download)
-    # checked when the graph was read from them, or from a copy that was made of the same bytes
+    # The hashes were checked when the graph was read, from these files or a cached copy of them.
     listed = read_citations(files)
     distinct, count = torch.unique(listed, dim=0, return_counts=True)
     if not torch.equal(distinct, torch.unique(links, dim=0)) or int(count.max()) > 2:
         raise DataError(
-            f"{source.name}: the citations of {source.node_graph} are not its edges; fetch it again"
+            f"{source.name}: the listed citations of {source.node_graph} are not the edges of its graph; "
+            "delete its files to fetch them again"
         )
     return listed
 
@@ -134,13 +136,14 @@ def _as_listed(
 def _check_whole(
     source: LinkSource, links: Tensor, edge_index: Tensor, num_nodes: int, files: Mapping[str, Path]
 ) -> None:
-    """The links of a split are those of the graph, each once."""
+    """Require that the links of a split are the links of the graph, each once."""
     keys = torch.unique(pair_keys(links, num_nodes, is_directed=False))
     known = torch.unique(pair_keys(edge_index.t(), num_nodes, is_directed=False))
     if keys.numel() != links.size(0) or not torch.equal(keys, known):
         raise DataError(
             f"{files['train_pos.txt'].parent}: not a split of {source.name}: {links.size(0):,} links, "
-            f"{int(in_keys(keys, known).sum()):,} of them in the graph's {known.numel():,}"
+            f"{int(in_keys(keys, known).sum()):,} of them among the {known.numel():,} of the graph; delete "
+            "the files to fetch them again"
         )
 
 
@@ -162,9 +165,9 @@ def _own_negatives(
     root: str | os.PathLike[str] | None,
     download: bool | None,
 ) -> tuple[LinkSplit, LinkSplit]:
-    """Validation and test with hard negatives, published or made here."""
+    """Validation and test with hard negatives, published ones or computed ones."""
     if protocol == "heart-ours":
-        # imported here: numba takes a second
+        # imported here: importing numba takes a second
         from graphzoo.datasets.link.heart import hard_negatives
 
         return hard_negatives(graph, ppr_tolerance=source.ppr_tolerance)

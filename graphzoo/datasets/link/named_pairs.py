@@ -1,4 +1,4 @@
-"""Pairs of nodes by name, from a file or a table, with the line of everything that is wrong in them."""
+"""Read pairs of node names from a file or a table; errors name the line or row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = ("source", "target")
 
 @dataclass(frozen=True)
 class NamedPairs:
-    """Names of first and second nodes; for messages, the file or table and the line of the first pair."""
+    """Names of the first and second nodes, with the file or table and the first line for messages."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -29,7 +29,13 @@ class NamedPairs:
 
 
 def read_pairs(path: Path) -> NamedPairs:
-    """Pairs of a text file, see `graphzoo.datasets.link_graph_from_files`: two columns, a header or none."""
+    """Pairs of a text file with two columns, with or without a header.
+
+    The format is that of `graphzoo.datasets.link_graph_from_files`.
+
+    Raises:
+        UsageError: if the path is a folder; a `DataError` if the file cannot be read.
+    """
     if path.is_dir():
         raise UsageError(f"{path}: a folder; give a file with one pair per line")
     pairs = read_edge_list(path)
@@ -38,12 +44,16 @@ def read_pairs(path: Path) -> NamedPairs:
 
 
 def link_columns(names: Sequence[str]) -> list[int] | None:
-    """Positions of the two columns of a table whose names say that they are the ends of links."""
+    """Positions of the two columns of a table that have names of ends of links; None if there are none."""
     return header_order(names, HEADERS)
 
 
 def pairs_from_table(pairs: Any) -> NamedPairs:
-    """Pairs of the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v)."""
+    """Pairs from the path of a file, a DataFrame, an array or tensor [n, 2], or a sequence of (u, v).
+
+    Raises:
+        UsageError: if a row does not have two nodes, or a value is missing.
+    """
     if isinstance(pairs, str | PathLike):
         return read_pairs(Path(pairs))
     notices: tuple[str, ...] = ()
@@ -53,7 +63,7 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
         if ends is None:
             raise UsageError(f"pairs: expected the columns source, target; got {', '.join(names)}")
         notices = ignored_columns("pairs", [name for i, name in enumerate(names) if i not in ends])
-        # column by column: a row of both would make numbers of one kind of them
+        # Column by column: a row of two types would be converted to one type.
         rows: Any = list(zip(*(pairs.iloc[:, i].tolist() for i in ends), strict=True))
     else:
         rows = pairs.tolist() if hasattr(pairs, "tolist") else [tuple(row) for row in pairs]
@@ -66,5 +76,5 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
                 raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")
         source.append(row[0])
         target.append(row[1])
-    both = names_of([*source, *target])  # at once: a node may be either
+    both = names_of([*source, *target])  # both at once: the same node may be a source and a target
     return NamedPairs(both[: len(source)], both[len(source) :], notices=notices)

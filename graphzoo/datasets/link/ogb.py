@@ -1,7 +1,7 @@
 """Link data of the Open Graph Benchmark, read from its archives (Hu et al., NeurIPS 2020).
 
-`ogb` itself asks on the terminal before it fetches and cannot read these files with today's torch. Here they
-are read by an unpickler that knows nothing but arrays.
+The package `ogb` is not used: it asks on the terminal before it downloads, and cannot read these files with
+current versions of torch. Here an unpickler that accepts only arrays reads them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def read_ogb_links(source: LinkSource, files: Mapping[str, Path]) -> LinkGraph:
-    """Links, negatives and features; weights and years of links are not used.
+    """Read links, negatives and features; weights and years of links are not used.
 
     Raises:
-        DataError: if a file is damaged or does not hold what its name says, or lists another number of links.
+        DataError: if a file is damaged or is not a file of this data set, or the number of links differs.
     """
     is_directed = source.is_directed
     num_nodes = int(read_table(files["raw/num-node-list.csv.gz"], np.int64).sum())
@@ -41,7 +41,7 @@ def read_ogb_links(source: LinkSource, files: Mapping[str, Path]) -> LinkGraph:
         counts = {"training links": (listed.size(0), source.counts.train)}
         refuse_counts(source.folder, source.name, counts, own="links")
     train, num_repeated, num_loops = distinct_links(listed, num_nodes, is_directed=is_directed)
-    # oddities of published data are part of it: logged, not warned of
+    # Repeats and the like are part of the published data: they are logged, without a warning.
     if ignored := [f"{key}s" for key in ("weight", "year") if not is_directed and key in content]:
         _log.info("%s: %s of the links are not used", source.name, " and ".join(ignored))
     if num_repeated:
@@ -75,10 +75,13 @@ def _judged(path: Path, *, is_directed: bool) -> LinkSplit:
     content = read_torch_file(path)
     positive = _links(content, path, is_directed=is_directed)
     if is_directed:
-        # every citing paper has cited ones of its own that count as wrong, [P, K]
+        # Every citing paper has its own negative targets, [P, K].
         targets = _array(content, "target_node_neg", path)
         if targets.ndim != 2 or targets.size(0) != positive.size(0):
-            raise DataError(f"{path}: target_node_neg is {list(targets.shape)}; fetch it again")
+            raise DataError(
+                f"{path}: target_node_neg is {list(targets.shape)}, expected [{positive.size(0):,}, K]; "
+                "fetch it again"
+            )
         sources = positive[:, :1].expand_as(targets)
         return LinkSplit(positive, torch.stack([sources, targets], dim=2))
     negative = _array(content, "edge_neg", path)
@@ -102,8 +105,10 @@ def _links(content: Any, path: Path, *, is_directed: bool) -> Tensor:
 def _array(content: Any, key: str, path: Path) -> Tensor:
     if not isinstance(content, Mapping) or key not in content:
         held = ", ".join(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-        raise DataError(f"{path}: no {key}; it holds {held[:100]}: not a split of this data set")
+        raise DataError(
+            f"{path}: no {key}; the file has {held[:100]}: not a split of this data set, fetch it again"
+        )
     values = np.asarray(content[key])
     if values.dtype.kind not in "iu":
-        raise DataError(f"{path}: {key} holds {values.dtype} instead of node numbers; fetch it again")
+        raise DataError(f"{path}: {key} has {values.dtype} instead of node numbers; fetch it again")
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""The user's own links: one list of them, or lists to train and to evaluate on."""
+"""Load the user's own links: a list of links, or lists for training, validation and test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from graphzoo.errors import DataError, UsageError, nearest
 from graphzoo.system.units import counted
 
 _log = logging.getLogger(__name__)
-# Splits that were told of in this process.
+# Drawn splits, and warnings about unread files, that this process has already shown.
 _told: set[str] = set()
 _NODES = "nodes"
 _EDGES = "edges"
@@ -47,32 +47,35 @@ def link_graph_from_files(
 ) -> LinkGraph:
     """The user's own links.
 
-    A file has one link per line: the names or numbers of two nodes in the first two columns, or in those that
-    a header calls `source` and `target`. Columns are separated by tabs, commas, semicolons or blanks, as the
-    first line is; others, such as weights, are ignored. Lines at the top that begin with # or % are comments.
+    A file has one link per line: the names or numbers of two nodes. They are in the first two columns, or in
+    the columns that a header calls `source` and `target`. The first line decides whether tabs, commas,
+    semicolons, bars or spaces separate the columns. Other columns, such as weights, are ignored. Lines at the
+    top that begin with # or % are comments.
 
     Args:
         path: One of
 
-            - a file of links, or a folder with `edges`: 85/5/10 of them are drawn for training, validation
-              and test, with as many random pairs that are not links
-            - a folder with `train`, `valid` and `test`, or a list of these three files; beside them
-              `valid_neg` and `test_neg` may hold the pairs that count as no links, which are drawn otherwise
-            - an `.npz` file with `edge_index` [2, E] and, if there are any, features `x` [N, F], `node_names`
-              [N] or `num_nodes`, split as a file of links is; or written by `LinkGraph.save`, its own split
+            - a file of links, or a folder with `edges`. The links are split at random, 85/5/10 for training,
+              validation and test; as many random pairs without a link are the negatives.
+            - a folder with `train`, `valid` and `test`, or a list of these three files. The folder may have
+              negatives in `valid_neg` and `test_neg`; else they are drawn.
+            - an `.npz` file with `edge_index` [2, E], and optionally features `x` [N, F] and `node_names` [N]
+              or `num_nodes`. It is split like a file of links.
+            - an `.npz` file that `LinkGraph.save` wrote, which has its own split.
 
-            A folder may also hold `nodes.csv`: the first column is the node's name, every other one a feature
-            (`label`, `label_NAME` and `split`, which node classification uses, are left out). Then it says
-            which nodes there are.
-        split_index: Which draw, of links or of unlinked pairs, from 0.
+            A folder may also have `nodes.csv`, which lists all nodes. The first column is the node's name,
+            and every other column a feature, except for `label`, `label_NAME` and `split`, which are for
+            node classification.
+        split_index: Which draw of the split, or of the negatives, from 0.
         directed: Whether (u, v) and (v, u) are two links.
 
     Returns:
-        The graph; its metric is MRR. Repeats, links of a node with itself, and links of more than one part
-        are dropped and counted in a `GraphzooDataWarning`; an evaluated link leaves the training links.
+        The graph; its metric is MRR. Repeated links and links of a node with itself are dropped. A test link
+        is dropped from validation and training, and a validation link from training. A
+        `GraphzooDataWarning` counts what was dropped.
 
     Raises:
-        DataError: nothing to read at the path, or content that cannot be used; names file, line and remedy.
+        DataError: if the path does not exist or its content cannot be used; names file, line and remedy.
     """
     files, name = _find(path)
 
@@ -96,7 +99,7 @@ def link_graph_from_files(
 
 
 def draws_links(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> bool:
-    """Whether `link_graph_from_files` draws anything by its index there: links, or their negatives."""
+    """Whether `link_graph_from_files` draws links or negatives for this path by `split_index`."""
     files, _ = _find(path)
     if _EDGES in files and files[_EDGES].suffix == _ARRAYS:
         return not isinstance(read_npz(files[_EDGES], LinkGraph), LinkGraph)
@@ -112,18 +115,22 @@ def link_graph_from_edges(
     split_index: int = 0,
     directed: bool = False,
 ) -> LinkGraph:
-    """Links that are in memory, 85/5/10 of them for training, validation and test.
+    """Split links in memory at random, 85/5/10 for training, validation and test.
 
     Args:
-        edge_index: Links as PyG has them, [2, E], int64; of an undirected graph in one or both directions.
-        x: Features of the nodes, [N, F], finite numbers, dense or sparse.
-        num_nodes: N; None: as many as `x` has rows, or as the links name.
-        name: For logs and results.
+        edge_index: Links as in PyG, [2, E], int64; undirected links in one or both directions.
+        x: Features of the nodes, [N, F], finite numbers, dense or sparse; None for no features.
+        num_nodes: N; None takes the number of rows of `x`, or else the highest node of a link plus 1.
+        name: Name for logs and results.
         split_index: Which draw of the split, from 0.
         directed: Whether (u, v) and (v, u) are two links.
 
+    Returns:
+        The graph, with random pairs without a link as negatives. A `GraphzooDataWarning` counts dropped
+        links.
+
     Raises:
-        DataError: for links that cannot be used.
+        DataError: if a shape, dtype or node number is wrong, or there are too few links.
     """
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
         hint = "; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
@@ -136,19 +143,20 @@ def link_graph_from_edges(
     count = num_nodes if num_nodes is not None else named if x is None else x.shape[0]
     if named > count or (edge_index.numel() and int(edge_index.min()) < 0):
         raise DataError(
-            f"{name}: links name nodes from {int(edge_index.min())} to {named - 1}, there are {count}"
+            f"{name}: links have nodes from {int(edge_index.min())} to {named - 1}, but there are {count} "
+            f"nodes (0..{count - 1})"
         )
     links, repeated, loops = distinct_links(edge_index.t().cpu(), count, is_directed=directed)
     if loops:
         warn(f"{name}: {counted(loops, 'self-link')} dropped")
-    if not directed and repeated not in (0, links.shape[0]):  # once or twice each is usual
+    if not directed and repeated not in (0, links.shape[0]):  # all links once, or all twice, is usual
         warn(f"{name}: {counted(repeated, 'repeated link')} dropped (both directions are one link)")
     train, valid, test = draw_link_split(links, count, split_index, is_directed=directed)
     return LinkGraph(name, count, train, valid, test, x=x, is_directed=directed, protocol="random")
 
 
 def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[dict[str, Path], str]:
-    """The files to read by what they are, and a name for the graph."""
+    """The files to read, by part, and a name for the graph."""
     paths = paths_of(path, _FORMS)
     if len(paths) == 1 and paths[0].is_dir():
         return _find_in(paths[0]), paths[0].resolve().name
@@ -164,23 +172,25 @@ def _find_in(folder: Path) -> dict[str, Path]:
     files = {part: path for part in known if (path := find_split(folder, part)) is not None}
     if _EDGES in files and "train" in files:
         raise DataError(
-            f"{folder}: both {files[_EDGES].name} and {files['train'].name}; keep all links or the split ones"
+            f"{folder}: has both {files[_EDGES].name} and {files['train'].name}; keep either the file of all "
+            "links or those of a split"
         )
     missing = [part for part in SPLITS if part not in files]
     if _EDGES not in files and missing:
-        raise DataError(f"{folder}: no {missing[0]} file; give {_FORMS}\n  it holds {listing(folder)}")
+        raise DataError(f"{folder}: no {missing[0]} file; give {_FORMS}\n  the folder has {listing(folder)}")
     if len(files.keys() & set(_NEGATIVES)) == 1:
         given, absent = sorted(_NEGATIVES, key=lambda part: part not in files)
-        raise DataError(f"{folder}: {given} without {absent}; give both, or none to have them drawn")
+        raise DataError(f"{folder}: {given} without {absent}; give both, or neither to have negatives drawn")
     if _EDGES in files and (extra := [part for part in (*SPLITS, *_NEGATIVES) if part in files]):
         raise DataError(
-            f"{folder}: {files[extra[0]].name} beside {files[_EDGES].name}, whose split is drawn; remove one"
+            f"{folder}: has {files[extra[0]].name} and {files[_EDGES].name}, whose split is drawn; remove "
+            "one of them"
         )
     return files
 
 
 def _unread(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """A line on tables of a folder that are not read: misspelt ones, and without features all."""
+    """Notices about tables of a folder that are not read: misspelt ones, and all if there is no nodes.csv."""
     known, parts = {file.name for file in files.values()}, (*SPLITS, *_NEGATIVES, _EDGES, _NODES)
     tables = [
         entry.name
@@ -239,13 +249,13 @@ def _parse(
             feature_names=() if table is None else table.feature_names,
             protocol="random" if _EDGES in links else "given",
         )
-    except DataError as error:  # the split and the graph do not know where the links came from
+    except DataError as error:  # the checks of the split and the graph do not know the file
         raise DataError(f"{next(iter(lists.values())).path}: {error}") from error
     return graph, notices
 
 
 def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tuple[LinkGraph, list[str]]:
-    """The graph of an .npz file: its own split if it is one of ours, else a drawn one."""
+    """The graph of an .npz file; a file of `LinkGraph.save` has a split, for other files it is drawn."""
     content = read_npz(path, LinkGraph)
     if isinstance(content, LinkGraph):
         check_direction(content, directed)
@@ -264,16 +274,24 @@ def _from_arrays(path: Path, name: str, split_index: int, directed: bool) -> tup
 
 
 def check_direction(graph: LinkGraph, directed: bool) -> None:
-    """Refuse to take a graph that says its links have no direction as a directed one."""
+    """Refuse `directed` for a graph that was saved as undirected.
+
+    Raises:
+        UsageError: if `directed` is True and the graph is undirected.
+    """
     if directed and not graph.is_directed:
         raise UsageError(
-            f"the links of {graph.name} have no direction, and their split is made: directed comes too late\n"
+            f"the links of {graph.name} were split as undirected links, which directed=True cannot change\n"
             "Leave directed out, or give the links as a list of pairs"
         )
 
 
 def whole_number(value: Any, what: str) -> int | None:
-    """The one number in an array of any shape."""
+    """The whole number in an array of one element; None stays None.
+
+    Raises:
+        DataError: if there are several elements, or it is not a whole number.
+    """
     if value is None:
         return None
     array = np.asarray(value)
@@ -301,13 +319,13 @@ def _tidy(pairs: Tensor, source: EdgeList, num_nodes: int, directed: bool) -> tu
 def _separate(
     links: dict[str, Tensor], lists: Mapping[str, EdgeList], num_nodes: int, directed: bool
 ) -> list[str]:
-    """Take evaluated links out of the training links, and test links out of the validation links."""
+    """Remove evaluated links from the training links, and test links from the validation links."""
     notices = []
     for evaluated, other in (("test", "valid"), ("test", "train"), ("valid", "train")):
         taken, keys = (pair_keys(links[p], num_nodes, is_directed=directed) for p in (evaluated, other))
         shared = in_keys(keys, taken.sort().values)
         if count := int(shared.sum()):
-            why = "evaluated links must not be trained on" if other == "train" else "a link has one part"
+            why = "evaluated links must not be trained on" if other == "train" else "a link is in one part"
             what = f"{counted(count, 'link')} also in {evaluated}"
             notices.append(f"{lists[other].path}: {what} dropped: {why}")
             links[other] = links[other][~shared]
@@ -347,7 +365,7 @@ def _with_negatives(
     count = valid.size(0)
     drawn = draw_non_links(known, num_nodes, count + test.size(0), split_index, is_directed=directed)
     if not directed:
-        # the order of a pair's ends must not tell links from others
+        # The order of the two ends must not distinguish links from negatives.
         valid, test = valid.sort(dim=1).values, test.sort(dim=1).values
     return LinkSplit(valid, drawn[:count]), LinkSplit(test, drawn[count:])
 
@@ -360,6 +378,6 @@ def _check_negatives(
     if bool(wrong.any()):
         row = int(np.flatnonzero(wrong.numpy())[0])
         raise DataError(
-            f"{source.where(row)}: {source.source[row]!r}, {source.target[row]!r} is a link, or a node with "
-            f"itself ({int(wrong.sum()):,} such lines); drop what is not a negative"
+            f"{source.where(row)}: the negative {source.source[row]!r}, {source.target[row]!r} is a link, or "
+            f"pairs a node with itself ({int(wrong.sum()):,} such lines); drop these lines"
         )

@@ -1,4 +1,4 @@
-"""Arithmetic on pairs of nodes: one number per link, repeats, overlaps."""
+"""Compute with pairs of nodes: keys, repeats, overlaps and checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphzoo.errors import DataError
 
 
 def pair_keys(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> Tensor:
-    """One number per link, [..., 2] -> [...]; both directions of an undirected one have the same."""
+    """One number per pair, [..., 2] -> [...], int64; undirected pairs have the same in both directions."""
     first, second = pairs.unbind(-1)
     if not is_directed:
         first, second = torch.minimum(first, second), torch.maximum(first, second)
@@ -19,7 +19,7 @@ def pair_keys(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> Tensor:
 
 
 def in_keys(keys: Tensor, known: Tensor) -> Tensor:
-    """Which keys are among `known` (sorted, [M]): bool of the shape of `keys`."""
+    """Whether each key is among `known` [M], which is sorted; bool, of the shape of `keys`."""
     if not known.numel():
         return torch.zeros_like(keys, dtype=torch.bool)
     place = torch.searchsorted(known, keys.contiguous()).clamp(max=known.numel() - 1)
@@ -27,10 +27,10 @@ def in_keys(keys: Tensor, known: Tensor) -> Tensor:
 
 
 def distinct_links(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> tuple[Tensor, int, int]:
-    """The first of equal links, in the order given, without those of a node with itself.
+    """Drop repeated links and links of a node with itself; the first of equal links stays, in its order.
 
     Returns:
-        [n', 2], and how many repeats and how many self-links were dropped.
+        The links [n', 2], the number of dropped repeats, and the number of dropped self-links.
     """
     links = pairs[pairs[:, 0] != pairs[:, 1]]
     kept = first_of_each(pair_keys(links, num_nodes, is_directed=is_directed))
@@ -38,8 +38,8 @@ def distinct_links(pairs: Tensor, num_nodes: int, *, is_directed: bool) -> tuple
 
 
 def first_of_each(keys: Tensor) -> Tensor:
-    """Where each different key occurs first, ascending."""
-    # stable: the first of equal keys is the first in the order given
+    """Positions where each distinct key occurs first, ascending."""
+    # A stable sort keeps the first of equal keys first.
     ordered, order = keys.sort(stable=True)
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered[1:] != ordered[:-1]
@@ -47,7 +47,16 @@ def first_of_each(keys: Tensor) -> Tensor:
 
 
 def check_pairs(graph: str, pairs: Mapping[str, Tensor], num_nodes: int) -> None:
-    """Refuse the first pairs, by what they are, of a wrong shape, type or range."""
+    """Require int64 pairs [..., 2] of nodes in 0..N-1.
+
+    Args:
+        graph: Name of the graph, for messages.
+        pairs: Pairs by their name for messages.
+        num_nodes: N.
+
+    Raises:
+        DataError: for the first pairs with a wrong shape, dtype or node.
+    """
     for what, values in pairs.items():
         if values.dtype != torch.int64 or values.ndim not in (2, 3) or values.size(-1) != 2:
             raise DataError(
@@ -59,6 +68,6 @@ def check_pairs(graph: str, pairs: Mapping[str, Tensor], num_nodes: int) -> None
         low, high = (int(value) for value in torch.aminmax(values))
         if low < 0 or high >= num_nodes:
             raise DataError(
-                f"{graph}: {what} holds node {low if low < 0 else high}, there are {num_nodes:,} nodes "
+                f"{graph}: {what} has node {low if low < 0 else high}, but there are {num_nodes:,} nodes "
                 f"(0..{num_nodes - 1:,})"
             )

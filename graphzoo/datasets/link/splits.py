@@ -1,4 +1,4 @@
-"""Random splits of links, and random unlinked pairs: functions of an index, not of a run's seed."""
+"""Draw random splits of links, and random pairs without a link, by an index and not by a run's seed."""
 
 from __future__ import annotations
 
@@ -10,27 +10,37 @@ from graphzoo.datasets.link.pairs import first_of_each, in_keys, pair_keys
 from graphzoo.errors import DataError, check_whole
 from graphzoo.sampling import hash_integers
 
-# what draws are for, so that they share no random numbers
+# Constants that enter the hashes, so that the two kinds of draw share no random numbers.
 _SPLIT, _NEGATIVES = 0x6C696E6B73, 0x6E6F6C696E6B
-# of 100 links, rounded down; the rest is for training
+# Per cent of the links, rounded down; the rest is for training.
 _VALID, _TEST = 5, 10
-# up to so many pairs are listed instead of drawn
+# Up to this number, all pairs are listed and shuffled; above it, pairs are drawn.
 _MOST_LISTED = 1 << 20
 
 
 def draw_link_split(
     links: Tensor, num_nodes: int, index: int, *, is_directed: bool = False, repeated: bool = False
 ) -> tuple[Tensor, LinkSplit, LinkSplit]:
-    """Draw all links, [n, 2], into 85/5/10 for training, validation and test, with as many random pairs.
+    """Split links at random, 85/5/10 for training, validation and test, and draw as many negatives.
 
-    The pairs are not links of any part, all different, and lists are oriented alike, so that the order of a
-    pair's ends tells nothing: an undirected one has the lower number first. The order of the links does not
-    matter. They are different ones, or `repeated`: then each of equal ones is drawn for itself, and training
-    has it once.
+    Negatives are distinct pairs that are not links of any part. The ends of undirected links and negatives
+    are in ascending order, so that their order does not distinguish the two. The split does not depend on the
+    order of `links`.
+
+    Args:
+        links: All links [n, 2], int64; distinct unless `repeated`.
+        num_nodes: N.
+        index: Which draw, from 0.
+        is_directed: Whether (u, v) and (v, u) are two links.
+        repeated: Whether links may repeat. Each repetition is then drawn on its own; repeats within training
+            are dropped.
+
+    Returns:
+        Training links [n, 2], and validation and test with negatives [Q, 2].
 
     Raises:
-        ValueError: for an index below 0.
-        DataError: if there are too few links, or too few unlinked pairs.
+        UsageError: if the index is below 0.
+        DataError: if there are too few links, or too few pairs without a link.
     """
     check_whole(at_least=0, split_index=index)
     if not is_directed:
@@ -39,14 +49,14 @@ def draw_link_split(
     num_valid, num_test = total * _VALID // 100, total * _TEST // 100
     if not num_valid:
         raise DataError(
-            f"{total} links are too few to set aside {_VALID} % and {_TEST} %; split them yourself: a folder "
-            "with train, valid and test"
+            f"{total} links are too few to set aside {_VALID} % for validation and {_TEST} % for test; split "
+            "them yourself: give a folder with train, valid and test"
         )
     keys = pair_keys(links, num_nodes, is_directed=is_directed)
     if repeated:
         keys = keys.sort().values
         links = torch.stack([keys // num_nodes, keys % num_nodes], dim=1)
-        # the first of equal links is 0, the next 1, ...
+        # Equal links are numbered 0, 1, ...
         repeat = torch.arange(total) - torch.searchsorted(keys, keys)
         order = hash_integers(_SPLIT, index, keys, repeat).argsort(stable=True)
     else:
@@ -56,7 +66,7 @@ def draw_link_split(
     if repeated:
         train = train[first_of_each(keys[train])]
     return (
-        # by their numbers, in whatever order they came
+        # Sorted, so that the order of the input does not matter.
         links[train[keys[train].argsort()]],
         LinkSplit(links[valid], negative[:num_valid]),
         LinkSplit(links[test], negative[num_valid:]),
@@ -66,21 +76,28 @@ def draw_link_split(
 def draw_non_links(
     keys: Tensor, num_nodes: int, count: int, index: int, *, is_directed: bool = False
 ) -> Tensor:
-    """Draw different pairs of different nodes that are not links (by their `pair_keys`), uniformly.
+    """Draw distinct pairs of two nodes without a link, uniformly.
+
+    Args:
+        keys: `pair_keys` of the links.
+        num_nodes: N.
+        count: Number of pairs.
+        index: Which draw, from 0.
+        is_directed: Whether (u, v) and (v, u) are two pairs.
 
     Returns:
-        [count, 2], int64; undirected ones with the lower number first.
+        The pairs [count, 2], int64; an undirected pair has the lower number first.
 
     Raises:
-        DataError: if there are not so many.
+        DataError: if the graph has fewer than `count` pairs without a link.
     """
     known = torch.unique(keys)
     num_pairs = num_nodes * (num_nodes - 1) // (1 if is_directed else 2)
     free = num_pairs - known.numel()
     if free < count:
         raise DataError(
-            f"{count:,} pairs without a link are wanted, the graph has {max(free, 0):,}; it is too dense to "
-            "be evaluated with random pairs"
+            f"{count:,} pairs without a link are needed, but the graph has {max(free, 0):,}; it is too dense "
+            "for random negatives: give files train, valid and test, with valid_neg and test_neg"
         )
     if num_nodes * num_nodes <= _MOST_LISTED:
         drawn = _shuffled_pairs(num_nodes, index, is_directed)
@@ -108,7 +125,7 @@ def _shuffled_pairs(num_nodes: int, index: int, is_directed: bool) -> Tensor:
 def _random_pairs(num_nodes: int, index: int, first: int, size: int, is_directed: bool) -> Tensor:
     draw = torch.arange(first, first + size)
     drawn = torch.stack([hash_integers(_NEGATIVES, index, side, draw) for side in range(2)], dim=1)
-    # 63 bits of which N takes a negligible remainder
+    # 63 random bits modulo N: the bias is negligible.
     ends = (drawn & ((1 << 63) - 1)) % num_nodes
     ends = ends[ends[:, 0] != ends[:, 1]]
     return pair_keys(ends, num_nodes, is_directed=is_directed)

@@ -1,7 +1,7 @@
-"""The table of graphs whose links are predicted: files, counts, protocols, addresses. Standard library only.
+"""The table of graphs for link prediction: files, counts, protocols, addresses. Standard library only.
 
-Hashes and sizes lie in `link_files.json` beside this file, by path below the data root. Files whose original
-was never seen have none; the counts of the parsed graph are checked in any case.
+Hashes and sizes are in `link_files.json` beside this file, by path below the data root. A file has no hash if
+its original was not available; the counts of the parsed graph are checked nevertheless.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from graphzoo.datasets.files.sources import Archive, DataFile, FileSource, find_row, with_bases
 from graphzoo.errors import UsageError, normalise, suggestion
 
-# pinned to commits: a copy of the download of Li et al., compared file by file with the hashes
+# Commits of a copy of the download of Li et al.; its files are checked by their hashes.
 _SPLITS = "https://raw.githubusercontent.com/selinceydeli/LPFormer"
 _COMMITS = {
     "citeseer": "ac1816173c85c9a3354489abc9b144afc9cd1a73",
@@ -20,15 +20,15 @@ _COMMITS = {
 _HEART = "https://cse.msu.edu/~shomerha/HeaRT-Data/dataset.tar.gz"
 _OGB = "http://snap.stanford.edu/ogb/data/linkproppred"
 _PAIRS = ("train_pos", "valid_pos", "valid_neg", "test_pos", "test_neg")
-# the protocol that splits links as often as the files list them
+# The protocol in which a link that the files list twice counts as two links.
 AS_LISTED = "nbfnet"
-# protocols whose split is drawn, so that `split_index` means something
+# Protocols whose split is drawn by `split_index`.
 DRAWN = ("ours", "vgae", AS_LISTED)
 
 
 @dataclass(frozen=True)
 class LinkCounts:
-    """What the parsed graph must have; 0 stands for a number that is not known."""
+    """Expected counts of the parsed graph; a count of 0 is unknown and not checked."""
 
     nodes: int
     train: int  # links as the files list them
@@ -39,35 +39,35 @@ class LinkCounts:
 
 @dataclass(frozen=True)
 class LinkSource(FileSource):
-    """One row of the table; its folder and files are those of the split. The last fields: see `LinkGraph`."""
+    """One row of the table; its folder and files are those of the split. Last fields: see `LinkGraph`."""
 
     _facts = ("graphzoo.datasets.link", "link_files.json")
 
     counts: LinkCounts
-    protocols: tuple[str, ...]  # the first is the usual one
-    node_graph: str = ""  # row of the table of node graphs that brings features and all edges; empty: none
-    heart_folder: str = ""  # of HeaRT's negatives, below the data root
+    protocols: tuple[str, ...]  # the first is the default
+    node_graph: str = ""  # row of the table of node graphs that has the features and all edges; empty if none
+    heart_folder: str = ""  # folder of HeaRT's negatives, below the data root
     heart_files: tuple[DataFile, ...] = ()  # published negatives of HeaRT, for validation and for test
-    ppr_tolerance: float = 1e-7  # what pushes of personalised PageRank leave behind when negatives are made
-    metric: str = "mrr"  # under the usual protocol
+    ppr_tolerance: float = 1e-7  # see `hard_negatives`
+    metric: str = "mrr"  # of the default protocol
     is_directed: bool = False
     valid_edges_at_test: bool = False
     may_recur: bool = False
 
     def is_drawn(self, protocol: str) -> bool:
-        """Whether a protocol of this row draws its split, so that there are as many as are asked for."""
+        """Whether a protocol of this row draws its split by `split_index`."""
         return protocol in DRAWN or (protocol == "heart-ours" and self.protocols[0] == DRAWN[0])
 
     def protocol(self, name: str | None) -> str:
-        """A protocol by name, the usual one for None.
+        """A protocol of the row by name; None takes the default.
 
         Raises:
-            UsageError: if the data set has no such protocol; the message names those it has.
+            UsageError: if the data set has no such protocol; the message lists its protocols.
         """
         if name is None:
             return self.protocols[0]
         if normalise(name) == "original" and self.protocols[0] == "ogb":
-            return "ogb"  # what Li et al. call the original setting of OGB's graphs
+            return "ogb"  # Li et al. call it the original setting
         known = {normalise(protocol): protocol for protocol in self.protocols}
         if normalise(name) in known:
             return known[normalise(name)]
@@ -76,18 +76,18 @@ class LinkSource(FileSource):
 
     @property
     def heart(self) -> LinkSource:
-        """The row with the files of HeaRT's negatives instead of the split's."""
+        """The row with the files of HeaRT's negatives in place of those of the split."""
         return replace(
             self,
             folder=self.heart_folder,
             files=self.heart_files,
             archive=None,
-            note=f"they are part of {_HEART}; --data.protocol heart-ours makes negatives instead",
+            note=f"they are part of {_HEART}; --data.protocol heart-ours computes negatives instead",
         )
 
 
 def list_link_graphs() -> list[str]:
-    """Names of the table, in its order."""
+    """Names of the graphs of the table, in its order."""
     return [source.name for source in _SOURCES]
 
 
@@ -95,7 +95,7 @@ def find_link_source(name: str) -> LinkSource:
     """The row of a data set; case, `-` and `_` do not matter.
 
     Raises:
-        UsageError: if there is none; the message names the nearest.
+        UsageError: if there is no such row; the message names the nearest one.
     """
     return find_row(_SOURCES, name, kind="graph", own="links")
 

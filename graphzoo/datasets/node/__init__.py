@@ -1,1 +1,1 @@
-"""Graphs whose nodes are classified: the table of known ones, formats, own files, splits."""
+"""Graphs for node classification: the table of data sets, file formats, own files and splits."""

@@ -1,4 +1,4 @@
-"""A graph from named arrays or tensors, as `.pt` and `.npz` files hold them; everything is checked."""
+"""Read a graph from named arrays or tensors, such as those of `.pt` and `.npz` files, and check them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,42 @@ from graphzoo.errors import DataError
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
 LABELS_AND_SPLITS = frozenset({"y", *_MASKS, *(f"{name}s" for name in _MASKS)})
-# more numbered classes than this, and than nodes, are ids that somebody took for classes
+# More classes than this, and more than nodes, are probably ids and not classes.
 _MOST_CLASSES = 10_000
-# what PyG calls values that belong to edges
+# PyG's names of attributes of edges.
 _ON_EDGES = {"edge_attr", "edge_weight", "edge_type"}
-# what is read, or says nothing that matters
+# Names that are read, or may be ignored without a notice.
 _USED = {
     "x", "edge_index", "edges", "node_names", "class_names", "num_nodes", "name", "batch", "ptr",
     "num_classes", "num_features", "num_node_features", "pos", *LABELS_AND_SPLITS,
 }  # fmt: skip
 _INDICES = {f"{part}_{kind}" for part in ("train", "val", "valid", "test") for kind in ("idx", "index")}
 _INDICES |= {"valid_mask", "valid_masks"}
-# what PyG's loaders leave in a Data, and its names for links that are held out
+# Attributes that PyG's loaders add to a Data object, and PyG's names for links of a split.
 _OF_LOADERS = {"n_id", "e_id", "input_id", "batch_size", "num_sampled_nodes", "num_sampled_edges"}
 _OWN_SPLIT = re.compile(r"(pos_|neg_)?edge_label|(train|val|valid|test)_.*edge")
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str, ...] | None) -> Parsed:
-    """Features, edges, labels and splits by their customary names (see `node_graph_from_files`).
+    """Read features, edges, labels and splits by their usual names (see `node_graph_from_files`).
 
-    Without `class_names` the classes are those that the file `source` names, or those that occur.
+    Args:
+        content: Arrays or tensors by name.
+        source: The file, for messages.
+        class_names: Names of the classes; None takes `class_names` of the file, or else the classes that
+            occur.
+
+    Raises:
+        DataError: if something is missing or cannot be used.
     """
     parts = {_ALIASES.get(name, name): value for name, value in content.items() if value is not None}
     for needed, remedy in (
-        ("x", "without features of the nodes, give each a constant or its degree"),
+        ("x", "if nodes have no features, give each a constant or its degree"),
         ("edge_index", "an undirected graph may list each edge once; a graph without edges has shape [2, 0]"),
     ):
         if needed not in parts and not (needed == "edge_index" and "edges" in parts):
-            raise DataError(
-                f"{source}: no {needed}; it holds {', '.join(sorted(map(str, parts)))}\n  {remedy}"
-            )
+            raise DataError(f"{source}: no {needed}; it has {', '.join(sorted(map(str, parts)))}\n  {remedy}")
     x = checked_features(parts["x"], source)
     num_nodes = x.size(0)
     named = class_names or _strings(parts.get("class_names"))
@@ -66,7 +71,7 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
 
 
 def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
-    """What is not used of an own graph, or may be meant otherwise."""
+    """Notices about parts of an own graph that are not used, or may be meant differently."""
     notices = notices_of_edges(parts)
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
     if others:
@@ -81,22 +86,22 @@ def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
 
 
 def notices_of_edges(parts: Mapping[str, Any]) -> list[str]:
-    """What is given for each edge and not used."""
+    """Notices about attributes of edges, which are not used."""
     return [
-        f"{name} ignored, edges have no weights and no kinds here"
+        f"{name} ignored: weights and types of edges are not used"
         for name in sorted(_ON_EDGES.intersection(parts))
     ]
 
 
 def notices_of_links(parts: Mapping[str, Any]) -> list[str]:
-    """What is not used of an own graph of links; labels and masks of nodes are passed over in silence."""
+    """Notices about unused parts of an own graph of links; labels and masks of nodes need no notice."""
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES - _OF_LOADERS)
     splits = [name for name in others if _OWN_SPLIT.match(name)]
     notices = notices_of_edges(parts)
     if splits:
         notices.append(
-            f"{', '.join(splits[:6])} ignored; the split is drawn here, and one of your own is given as "
-            "files train, valid and test"
+            f"{', '.join(splits[:6])} ignored, because the split is drawn; give a split of your own as files "
+            "train, valid and test"
         )
     if rest := [name for name in others if name not in splits]:
         notices.append(f"{', '.join(rest[:6])}{', ...' if len(rest) > 6 else ''} ignored")
@@ -104,20 +109,23 @@ def notices_of_links(parts: Mapping[str, Any]) -> list[str]:
 
 
 def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor | None, tuple[str, ...]]:
-    """Edges [2, E], features [N, F] or None, and the names of the nodes (none: numbers) by their names.
+    """Read the links and features of a graph from arrays by their usual names.
+
+    Returns:
+        Edges [2, E], int64; features [N, F], or None; and names of the nodes, empty if there are none.
 
     Raises:
         DataError: if something is missing or cannot be used.
     """
     if "edge_index" not in content:
-        raise DataError(f"{source}: no edge_index; it holds {', '.join(sorted(map(str, content)))}")
+        raise DataError(f"{source}: no edge_index; it has {', '.join(sorted(map(str, content)))}")
     x = content.get("x")
     features = None if x is None else checked_features(x, source)
     return _edges(content, source), features, _strings(content.get("node_names"))
 
 
 def class_order(labels: Sequence[str]) -> tuple[str, ...]:
-    """Distinct names of classes: whole numbers by value, else by code points.
+    """Distinct names of classes, sorted by value if all are whole numbers, else by code points.
 
     >>> class_order(["10", "9", "9"]), class_order(["b", "10", "a"])
     (('9', '10'), ('10', 'a', 'b'))
@@ -132,10 +140,17 @@ def class_order(labels: Sequence[str]) -> tuple[str, ...]:
 def number_classes(
     labels: Sequence[str], class_names: tuple[str, ...] | None
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Numbers of the labels ("" is unknown, -1) and the names they stand for.
+    """Number the classes of labels.
+
+    Args:
+        labels: Names of the nodes' classes; "" if unknown.
+        class_names: Names in the order of their numbers; None takes the `class_order` of the labels.
+
+    Returns:
+        The number of each label, [n], int64, -1 if unknown; and the names.
 
     Raises:
-        KeyError: with the position of a label that is not among `class_names`.
+        KeyError: if a label is not among `class_names`; its argument is the position of the label.
     """
     names = class_order([label for label in labels if label]) if class_names is None else class_names
     number = {name: position for position, name in enumerate(names)} | {"": -1}
@@ -155,7 +170,11 @@ def _array(value: Any) -> _Array:
 
 
 def checked_features(value: Any, source: str) -> Tensor:
-    """Features as float32, dense or sparse CSR; `DataError` for what is no finite number."""
+    """Features as a new float32 tensor [N, F], dense or sparse CSR.
+
+    Raises:
+        DataError: if the shape is wrong, or a value is not a finite number.
+    """
     if hasattr(value, "tocsr"):  # a sparse matrix of scipy
         sparse = value.tocsr(copy=True)
         sparse.sum_duplicates()
@@ -178,26 +197,30 @@ def checked_features(value: Any, source: str) -> Tensor:
 def _finite(values: _Array, source: str, what: str) -> Tensor:
     if values.dtype.kind not in "fiub":
         raise DataError(f"{source}: {what} must be numbers, got {values.dtype}")
-    # too large for float32 is infinite too
+    # Values that are too large for float32 become infinite.
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype=np.float32)
     if np.may_share_memory(numbers, values):
-        numbers = numbers.copy()  # what the caller does to its own array later must not change the graph
+        numbers = numbers.copy()  # the caller may change its array later
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
         place = ", ".join(map(str, bad[0].tolist()))
         more = f" ({len(bad):,} such values)" if len(bad) > 1 else ""
         raise DataError(
-            f"{source}: {what}[{place}] is {values[tuple(bad[0])]}{more}; replace what is missing by a number"
+            f"{source}: {what}[{place}] is {values[tuple(bad[0])]}{more}; replace missing values by numbers"
         )
     return torch.from_numpy(numbers)
 
 
 def refuse_batch(parts: Any, source: str) -> None:
-    """Refuse several graphs, of which `batch` names that of each node, as PyG's `Batch` has it."""
+    """Refuse a PyG `Batch` of several graphs, by its `batch`, the graph of each node.
+
+    Raises:
+        DataError: if there is more than one graph.
+    """
     graphs = np.unique(_array(parts["batch"])).size if parts.get("batch") is not None else 1
     if graphs > 1:
-        raise DataError(f"{source}: batch says that these are {graphs:,} graphs; give one alone: data[0]")
+        raise DataError(f"{source}: a batch of {graphs:,} graphs; give one graph alone: data[0]")
 
 
 def _edges(parts: Mapping[str, Any], source: str) -> Tensor:
@@ -221,7 +244,7 @@ def _labels(
     if value is None:
         return torch.full((num_nodes,), -1), class_names
     y = _array(value)
-    if y.dtype.kind == "O" and y.ndim == 1:  # as pandas keeps words
+    if y.dtype.kind == "O" and y.ndim == 1:  # pandas stores text in this way
         y = _words(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -238,29 +261,33 @@ def _labels(
         except KeyError as error:
             position = int(error.args[0])
             raise DataError(
-                f"{source}: y[{position}] is {str(y[position])!r}, the classes are {', '.join(class_names)}"
+                f"{source}: y[{position}] is {str(y[position])!r}, which is not one of the classes "
+                f"{', '.join(class_names)}"
             ) from error
     numbers = np.where(np.isnan(y), -1, y) if y.dtype.kind == "f" else y.astype(np.int64)
     bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < -1))
     if bad.size:
         raise DataError(
-            f"{source}: y[{bad[0]}] is {y[bad[0]]}; classes are whole numbers from 0, -1 where unknown"
+            f"{source}: y[{bad[0]}] is {y[bad[0]]}; classes are whole numbers from 0, or -1 if unknown"
         )
     classes = torch.from_numpy(numbers.astype(np.int64))
     count = int(classes.max()) + 1 if num_nodes else 0
     if class_names and count > len(class_names):
-        raise DataError(f"{source}: y holds class {count - 1}, there are {len(class_names)} class names")
+        raise DataError(
+            f"{source}: y has class {count - 1}, but there are {len(class_names)} class names; name every "
+            "class"
+        )
     if not class_names and count > max(_MOST_CLASSES, num_nodes):
         position = int(classes.argmax())
         raise DataError(
-            f"{source}: y[{position}] is {count - 1}, which makes {count:,} classes for {num_nodes:,} nodes\n"
+            f"{source}: y[{position}] is {count - 1}: {count:,} classes for {num_nodes:,} nodes\n"
             "  number the classes from 0: y = np.unique(y, return_inverse=True)[1]"
         )
     return classes, class_names or number_names(count)
 
 
 def _words(values: _Array) -> _Array:
-    """Text where an array of anything holds some, "" for what is missing; numbers and NaN without any."""
+    """An array of objects as text if it has text, with "" for missing values; else as numbers with NaN."""
     known: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
     if any(isinstance(value, str) for value in known):
         return np.array(["" if value is None else str(value) for value in known])
@@ -272,17 +299,17 @@ def _words(values: _Array) -> _Array:
 
 def _multi_label(y: _Array, class_names: tuple[str, ...], source: str) -> tuple[Tensor, tuple[str, ...]]:
     if y.dtype.kind == "U":
-        raise DataError(f"{source}: y of shape {list(y.shape)} must hold 0, 1 or NaN, got text")
+        raise DataError(f"{source}: y of shape {list(y.shape)} must have values 0, 1 or NaN, got text")
     labels = y.astype(np.float32)
     bad = np.argwhere(~np.isnan(labels) & (labels != 0) & (labels != 1))
     if len(bad):
         row, column = bad[0].tolist()
         raise DataError(
-            f"{source}: y[{row}, {column}] is {y[row, column]}; several labels per node are 0 or "
-            "1, NaN where unknown"
+            f"{source}: y[{row}, {column}] is {y[row, column]}; if nodes have several labels, each is 0 or "
+            "1, or NaN if unknown"
         )
     if class_names and len(class_names) != y.shape[1]:
-        raise DataError(f"{source}: y has {y.shape[1]} labels, there are {len(class_names)} class names")
+        raise DataError(f"{source}: y has {y.shape[1]} labels, but there are {len(class_names)} class names")
     return torch.from_numpy(labels), class_names or number_names(y.shape[1])
 
 
@@ -295,7 +322,7 @@ def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, 
         raise DataError(f"{source}: {present[0]} without {missing}; give all of {', '.join(_MASKS)} or none")
     masks = []
     for name in _MASKS:
-        # [N] or [N, S] as in PyG; with an s at the end [S, N] as in the heterophilous benchmarks
+        # [N] or [N, S] as in PyG. A name with an s at the end is [S, N], as in the heterophilous benchmarks.
         mask = _array(parts[name]).T if name in parts else _array(parts[f"{name}s"])
         mask = mask.reshape(-1, mask.shape[-1]) if mask.ndim else mask
         if mask.ndim != 2 or mask.shape[1] != num_nodes or mask.dtype.kind not in "biu":
@@ -304,11 +331,12 @@ def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, 
                 f"{list(mask.shape)}"
             )
         masks.append(mask.astype(bool))
-    if len(masks[2]) == 1:  # may belong to several splits of the others
+    if len(masks[2]) == 1:  # several splits may share one test mask
         masks[2] = masks[2].repeat(len(masks[0]), axis=0)
     if len({len(mask) for mask in masks}) > 1:
         raise DataError(
-            f"{source}: the masks have {', '.join(str(len(mask)) for mask in masks)} splits; give as many"
+            f"{source}: {', '.join(_MASKS)} have {', '.join(str(len(mask)) for mask in masks)} splits; give "
+            "the same number of each"
         )
     try:
         return {"given": from_masks("given", list(zip(*masks, strict=True)))}

@@ -1,4 +1,4 @@
-"""Node features as plain arrays: how they enter a file and a fingerprint."""
+"""Node features as plain arrays, for files and fingerprints."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from graphzoo.datasets.files.arrays import to_bytes
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
-# dense features with fewer non-zeros than this share are written as a list of them
+# Dense features with a smaller share of non-zeros are written as a list of the non-zeros.
 _SPARSE_BELOW = 0.1
 _CSR = ("x_crow", "x_col", "x_values")
 
 
 def feature_parts(x: Tensor) -> list[_Array]:
-    """What of features, dense or sparse CSR, enters a fingerprint."""
+    """The arrays of features, dense or sparse CSR, from which a fingerprint is computed."""
     layout = to_bytes(f"{x.layout} {list(x.shape)}")
     parts = _csr_parts(x) if x.layout == torch.sparse_csr else [x.cpu().numpy()]
-    # numbers of edges and columns, then values
+    # Of CSR: row starts, columns, values. Of dense features: values.
     kinds = ["<i8", "<i8", "<f4"][-len(parts) :]
     return [layout, *(part.astype(kind, copy=False) for part, kind in zip(parts, kinds, strict=True))]
 
@@ -33,12 +33,12 @@ def _csr_parts(x: Tensor) -> list[_Array]:
 
 
 def pack_features(x: Tensor) -> tuple[dict[str, _Array], dict[str, Any]]:
-    """Arrays and description of the features; mostly empty dense ones as their non-zeros."""
+    """Arrays and a description of features, for a file; of mostly empty dense ones only the non-zeros."""
     shape = list(x.shape)
     if x.layout == torch.sparse_csr:
         return dict(zip(_CSR, _csr_parts(x), strict=True)), {"layout": "csr", "shape": shape}
     dense = np.ascontiguousarray(x.cpu().numpy())
-    # by bits, so that a negative zero comes back as one
+    # Compare bits, so that a negative zero stays one.
     filled = dense.view(np.int32) != 0
     if not dense.size or filled.mean() >= _SPARSE_BELOW:
         return {"x": dense}, {"layout": "dense", "shape": shape}
@@ -47,7 +47,7 @@ def pack_features(x: Tensor) -> tuple[dict[str, _Array], dict[str, Any]]:
 
 
 def unpack_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]) -> Tensor:
-    """What `pack_features` described."""
+    """The features from the arrays and description of `pack_features`, [N, F], float32."""
     shape = tuple(description["shape"])
     if description["layout"] == "csr":
         start, column, values = (torch.from_numpy(arrays[key]) for key in _CSR)
@@ -60,7 +60,7 @@ def unpack_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]
 
 
 def csr_tensor(start: Tensor, column: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A checked sparse CSR tensor, without torch's remark that the layout is in beta state."""
+    """A sparse CSR tensor with checked invariants, without torch's warning that this layout is in beta."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(start, column, values, size=shape, check_invariants=True)

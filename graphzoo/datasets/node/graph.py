@@ -20,7 +20,7 @@ from graphzoo.types import GraphSpec
 
 METRICS = ("accuracy", "roc_auc")
 _DRAWN = "random-50-25-25"
-# what a file keeps as plain values
+# Fields that are written to a file as plain values.
 _PLAIN = ("name", "class_names", "feature_names", "metric", "default_split")
 
 _Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,18 +35,17 @@ class NodeGraph(StoredGraph):
         x: Features [N, F], float32, dense or sparse CSR.
         edge_index: [2, E], int64, distinct, without self-loops, sorted by (source, target); an undirected
             graph holds both directions.
-        y: Classes [N], int64, -1 where unknown; or yes-no labels [N, C], float32 in {0, 1}, NaN where
-            unknown.
-        class_names: Names of the classes or labels; empty for a graph without labels.
-        node_names: Names of the nodes; empty: the numbers 0..N-1.
+        y: Classes [N], int64, -1 if unknown; or yes-no labels [N, C], float32 in {0, 1}, NaN if unknown.
+        class_names: Distinct names of the classes or labels; empty for a graph without labels.
+        node_names: Distinct names of the nodes; empty for the numbers 0..N-1.
         splits: Fixed splits by name, each a tuple of one or more.
-        metric: The data set's metric, "accuracy" or "roc_auc".
-        default_split: Name of the split taken when none is named; empty: the first of `splits`, or
-            "random-50-25-25" if there is none.
-        fingerprint: sha256 of names, features, edges and labels, not of the splits; computed when left out
-            (`dataclasses.replace` does not leave it out: give `fingerprint=""`, too).
-        feature_names: Names of the columns of `x`, by which a trained model finds its features; empty where
-            the source has none.
+        metric: Metric of the data set, "accuracy" or "roc_auc".
+        default_split: Name of the split that is used if none is named. Empty takes the first of `splits`, or
+            "random-50-25-25" if there are none.
+        fingerprint: sha256 of names of classes and nodes, features, edges and labels, but not of splits;
+            computed if empty. `dataclasses.replace` keeps the old one: also give it `fingerprint=""`.
+        feature_names: Names of the columns of `x`, by which a trained model finds its features; empty if they
+            have no names.
 
     Raises:
         DataError: if the parts do not fit together.
@@ -80,17 +79,17 @@ class NodeGraph(StoredGraph):
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """N, the number of nodes."""
         return self.x.size(0)
 
     @property
     def num_edges(self) -> int:
-        """E, both directions of an undirected edge counted."""
+        """E, the number of edges; an undirected edge counts twice."""
         return self.edge_index.size(1)
 
     @property
     def num_classes(self) -> int:
-        """C, classes or yes-no labels; 0 for a graph without labels."""
+        """C, the number of classes or yes-no labels; 0 for a graph without labels."""
         return len(self.class_names)
 
     @property
@@ -100,7 +99,7 @@ class NodeGraph(StoredGraph):
 
     @property
     def spec(self) -> GraphSpec:
-        """What an encoder learns of the graph."""
+        """The sizes of the graph that an encoder is built for."""
         return GraphSpec(
             num_nodes=self.num_nodes,
             in_channels=self.x.size(1),
@@ -109,16 +108,19 @@ class NodeGraph(StoredGraph):
         )
 
     def split(self, name: str | None = None, index: int = 0) -> NodeSplit:
-        """A fixed split of the data set, or a random one drawn by its name.
+        """A fixed split of the data set, or a random split that is drawn.
 
         Args:
-            name: One of `splits`; the name of a single one and "-redrawn", see `redrawn_split`;
-                "random-50-25-25" (any three shares in per cent), or "random-20-per-class"; None takes
-                `default_split`.
-            index: Which one of that name, from 0; a random split takes any.
+            name: One of the following; None takes `default_split`.
+
+                - a name of `splits`
+                - a name of `splits` that has one split, followed by "-redrawn"; see `redrawn_split`
+                - "random-50-25-25", or any three shares in per cent; see `random_split`
+                - "random-20-per-class", or any number; see `per_class_split`
+            index: Which split of that name, from 0; any index for a random split.
 
         Raises:
-            ValueError: if there is no such split; the message names those there are.
+            UsageError: if there is no such split, or it cannot be drawn; the message lists the names.
         """
         name = name or self.default_split
         if name in self.splits:
@@ -131,19 +133,20 @@ class NodeGraph(StoredGraph):
         if (fixed_name := name.removesuffix(REDRAWN)) != name and fixed_name in self.splits:
             if (count := len(self.splits[fixed_name])) > 1:
                 raise UsageError(
-                    f"{self.name}: there are {count} splits {fixed_name!r}, and one may train on test nodes "
-                    f"of another\nSearch on a few: --data.split {fixed_name} --splits 0-{min(count, 3) - 1}"
+                    f"{self.name}: {name!r} is only for a single split, but there are {count} splits "
+                    f"{fixed_name!r}, and test nodes of one may be training nodes of another\n"
+                    f"Search on a few: --data.split {fixed_name} --splits 0-{min(count, 3) - 1}"
                 )
             return redrawn_split(self.y, self.splits[fixed_name][0], index=index)
         if (drawn := draw_split(self.y, name, index)) is not None:
             return drawn
         redrawn = [f"{name}{REDRAWN}" for name, fixed in self.splits.items() if len(fixed) == 1]
         known = [*self.splits, *redrawn, _DRAWN, "random-20-per-class"]
-        hint = suggestion(name, known) or f"There are: {', '.join(known)} (any shares or number)."
+        hint = suggestion(name, known) or f"There are: {', '.join(known)} (with any shares or number)."
         raise UsageError(f"{self.name}: unknown split {name!r}. {hint}")
 
     def num_splits(self, name: str | None = None) -> int | None:
-        """How many splits of a name (as for `split`) there are; None where any number is drawn."""
+        """The number of fixed splits of a name; None if splits of this name are drawn."""
         fixed = self.splits.get(name or self.default_split)
         return None if fixed is None else len(fixed)
 
@@ -162,7 +165,7 @@ class NodeGraph(StoredGraph):
             low, high = (int(value) for value in torch.aminmax(self.edge_index))
             if low < 0 or high >= num_nodes:
                 raise DataError(
-                    f"{self.name}: edge_index holds node {low if low < 0 else high}, there are {num_nodes} "
+                    f"{self.name}: edge_index has node {low if low < 0 else high}, but there are {num_nodes} "
                     f"nodes (0..{num_nodes - 1})"
                 )
         kinds = {1: torch.int64, 2: torch.float32}
@@ -175,11 +178,12 @@ class NodeGraph(StoredGraph):
         if highest > len(self.class_names) or (self.y.ndim == 2 and self.y.size(1) != len(self.class_names)):
             num_classes = highest or self.y.size(-1)
             raise DataError(
-                f"{self.name}: y has {num_classes} classes or labels, class_names has {len(self.class_names)}"
+                f"{self.name}: y has {num_classes} classes or labels, but class_names has "
+                f"{len(self.class_names)}"
             )
         if len(set(self.class_names)) < len(self.class_names):
             twice = next(name for name in self.class_names if self.class_names.count(name) > 1)
-            raise DataError(f"{self.name}: class_names has {twice!r} twice; give each its own")
+            raise DataError(f"{self.name}: class_names has {twice!r} twice; names must differ")
         if self.node_names and len(self.node_names) != num_nodes:
             raise DataError(f"{self.name}: {len(self.node_names)} node names for {num_nodes} nodes")
         place = {name: number for number, name in reversed(list(enumerate(self.node_names)))}
@@ -224,7 +228,7 @@ class NodeGraph(StoredGraph):
 
     @classmethod
     def _from_content(cls, meta: Mapping[str, Any], arrays: Mapping[str, _Array]) -> Self:
-        # files of earlier versions have no names of features
+        # Files of earlier versions have no names of features.
         plain: dict[str, Any] = {key: meta[key] for key in _PLAIN if key in meta}
         plain |= {key: tuple(value) for key, value in plain.items() if isinstance(value, list)}
         return cls(
@@ -255,12 +259,12 @@ def _check_split(name: str, split: NodeSplit, labelled: Tensor) -> None:
         low, high = int(nodes[0]), int(nodes[-1])
         if low < 0 or high >= labelled.numel():
             raise DataError(
-                f"{name}: split {split.name!r} {split.index} holds node {low if low < 0 else high}, there "
+                f"{name}: split {split.name!r} {split.index} has node {low if low < 0 else high}, but there "
                 f"are {labelled.numel()} nodes"
             )
         unknown = nodes[~labelled[nodes]]
         if unknown.numel():
             raise DataError(
                 f"{name}: split {split.name!r} {split.index}: node {int(unknown[0])} of {part} has no label "
-                f"({unknown.numel():,} such nodes); take them out of the split or label them"
+                f"({unknown.numel():,} such nodes); remove them from the split or label them"
             )

@@ -1,4 +1,4 @@
-"""From a name of the table to a NodeGraph: find or fetch the files, verify, parse, check the counts."""
+"""Load a NodeGraph of the table by name: find or fetch its files, verify, parse and count."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def load_node_graph(
     """A graph of the table, by name.
 
     Args:
-        name: See `list_node_graphs`.
-        root: Data root; None takes GRAPHZOO_DATA or the user's cache.
+        name: A name of `list_node_graphs`.
+        root: Data root; None takes GRAPHZOO_DATA or the user's cache folder.
         download: Whether a missing file may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
-        num_neighbors: For data without a graph (digits, 20news, mini-imagenet), whose points are joined to
-            their nearest ones: how many, the point itself included; None for the customary 5, 0 for a graph
-            without edges.
-        neighbor_metric: What near means to them, "euclidean" (as in NodeFormer) or "cosine".
+        num_neighbors: Only for data without a graph (digits, 20news, mini-imagenet): the number of nearest
+            neighbours that each point is joined to, including itself. None takes 5; 0 makes no edges.
+        neighbor_metric: Distance between these points, "euclidean" (as in NodeFormer) or "cosine".
 
     Returns:
         The graph with its fixed splits; undirected edges in both directions.
 
     Raises:
-        ValueError: unknown name or metric, or `num_neighbors` for data that has a graph.
-        DataError: missing or damaged files, or files that are not this data set.
+        UsageError: if the name or metric is unknown, or `num_neighbors` or `neighbor_metric` is given for
+            data that have a graph.
+        DataError: if files are missing or damaged, or are not this data set.
     """
     source = find_node_source(name)
     if num_neighbors is not None and not source.num_neighbors:
@@ -74,7 +74,7 @@ def _parse(source: NodeSource, files: Mapping[str, Path], num_neighbors: int, me
     listed = parsed.edge_index.size(1)
     graph, notices = parsed.to_graph(source.name, metric=source.metric, default_split=source.default_split)
     for notice in notices:
-        # oddities of published data are part of it: logged, not warned of
+        # Repeats and the like are part of the published data: they are logged, without a warning.
         _log.info("%s: %s", source.name, notice)
     counts = source.counts
     counted = {

@@ -1,7 +1,7 @@
 """Graphs of the Open Graph Benchmark, read from the text files of its archives (Hu et al., NeurIPS 2020).
 
-Neither `ogb`, which asks on the terminal before it fetches and cannot read its own cache with today's torch,
-nor any pickle is involved.
+The package `ogb` is not used: it asks on the terminal before it downloads, and cannot read its cache with
+current versions of torch. No pickle is read.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _Table = np.ndarray[Any, np.dtype[Any]]
 
 
 def read_ogb(files: Mapping[str, Path]) -> Parsed:
-    """A graph with node features and one class per node; split "ogb" where its files are asked for.
+    """Read a graph with node features and one class per node; it has the split "ogb" if `files` has it.
 
-    Edges are stored in both directions: the citations of ogbn-arxiv are symmetrised as in the published
-    results, the other graphs are undirected in the source, which lists each edge once.
+    `NodeGraph` stores edges in both directions. The citations of ogbn-arxiv are made undirected, as in the
+    published results. The other graphs are undirected, and their files list each edge once.
     """
     edges, num_nodes = _edges(files)
     y = read_table(files["raw/node-label.csv.gz"], np.float32)
@@ -43,13 +43,13 @@ def read_ogb(files: Mapping[str, Path]) -> Parsed:
 
 
 def read_proteins(files: Mapping[str, Path]) -> Parsed:
-    """ogbn-proteins: 112 yes-no labels; a node's features are the mean of its edges', as in NodeFormer."""
+    """Read ogbn-proteins, with 112 yes-no labels; node features are means over edges, as in NodeFormer."""
     edges, num_nodes = _edges(files)
     y = read_table(files["raw/node-label.csv.gz"], np.float32)
     weights = read_table(files["raw/edge-feat.csv.gz"], np.float32)
     _check_rows(files, "raw/node-label.csv.gz", y, num_nodes)
     _check_rows(files, "raw/edge-feat.csv.gz", weights, edges.shape[1])
-    # an undirected edge belongs to both of its ends
+    # An undirected edge counts for both of its ends.
     degree = np.bincount(edges.reshape(-1), minlength=num_nodes)
     x = np.zeros((num_nodes, weights.shape[1]), dtype=np.float32)
     for column in range(weights.shape[1]):
@@ -78,14 +78,17 @@ def _check_rows(files: Mapping[str, Path], name: str, table: _Table, expected: i
 
 
 def mapped_names(files: Mapping[str, Path], count: int, what: str) -> tuple[str, ...]:
-    """The names in a table `number,name` in the order of the numbers, behind a header; empty without one."""
+    """The names of a table `number,name`, which has a header and is sorted by number; empty if no such file.
+
+    If there are not `count` different names, a log line says so and the result is empty, too.
+    """
     path = next((path for name, path in files.items() if name.startswith("mapping/")), None)
     if path is None:
         return ()
     lines = read_bytes(path).decode().split("\n")[1:]
     names = tuple(line.rstrip("\r").split(",", 1)[1] for line in lines if line)
     if len(names) != count or len(set(names)) != count:
-        message = "%s: %d names for %d %s, numbers are used instead"
+        message = "%s: %d different names for %d %s, so numbers are used as names"
         _log.warning(message, path, len(set(names)), count, what)
         return ()
     return names
@@ -102,10 +105,10 @@ def _splits(files: Mapping[str, Path]) -> dict[str, tuple[NodeSplit, ...]]:
 
 
 def read_table(path: Path, kind: type[np.generic]) -> _Table:
-    """Comma-separated numbers of a gzip file without header, [rows, columns].
+    """Comma-separated numbers of a gzip file without a header, [rows, columns].
 
     Raises:
-        DataError: if there is anything else in it, or nothing at all.
+        DataError: if the file is empty, damaged, or has anything but numbers.
     """
     # imported here: only reading needs it
     import pyarrow

@@ -1,4 +1,4 @@
-"""The user's own graph: a PyG `Data` saved safely, an `.npz` file, or tables of nodes and edges."""
+"""Load the user's own graph from a file of a PyG `Data`, an `.npz` file, or tables of nodes and edges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from graphzoo.system.files import check_growth
 from graphzoo.system.memory import reading
 from graphzoo.system.regular_files import require_regular
 
-# what tables write where a value is missing
+# Texts that tables use for a missing value.
 _UNKNOWN = {"-1", "na", "n/a", "nan", "null", "none", "?", "unknown", "missing"}
 _FORMS = "a PyG Data file (.pt), an .npz file, or a folder with nodes.csv and edges.csv"
 
@@ -45,27 +45,29 @@ def node_graph_from_files(
         path: One of
 
             - a `.pt` file: `torch.save` of a PyG `Data` object or of its `to_dict()`, with `x`, `edge_index`,
-              `y` and, if there are fixed splits, `train_mask`, `val_mask`, `test_mask` ([N], or [N, S] for S
-              splits). It is read without running any code; a file that needs that is refused.
-            - an `.npz` file with the same names, or with those of the heterophilous benchmarks
-              (`node_features`, `node_labels`, `edges` [E, 2], `train_masks` [S, N], ...), or written by
-              `NodeGraph.save`; `class_names` and `node_names` may be in it.
-            - a folder with `nodes.csv` and `edges.csv` (.tsv, .txt and .gz too), or a list of the two files;
-              tabs, commas, semicolons or bars separate columns. Nodes: the first column is the node's name,
-              `label` its class (empty: unknown) or `label_NAME` columns of 0/1, `split` may say train, valid
-              or test; every other column is a numeric feature. Edges: `source` and `target`, node names;
-              other columns are ignored, and a warning names them.
-        directed: Whether edges stay as they are; else both directions of each are stored.
-        require_labels: Whether a graph without labels, with a single class or with an empty part of a split
-            is refused; False for a graph to predict on.
-        class_names: Names of the classes in their order, e.g. those of a trained model; None: those that
-            occur, numbers in numeric order.
+              `y` and, for fixed splits, `train_mask`, `val_mask`, `test_mask` ([N], or [N, S] for S splits).
+              No code in the file is run; a file that cannot be read without running code is refused.
+            - an `.npz` file with arrays of the same names, and optionally `class_names` and `node_names`. The
+              names of the heterophilous benchmarks are accepted, too: `node_features`, `node_labels`,
+              `edges` [E, 2], `train_masks` [S, N], ...
+            - an `.npz` file that `NodeGraph.save` wrote
+            - a folder with `nodes.csv` and `edges.csv` (or .tsv, .txt, or these with .gz), or a list of the
+              two files. Columns are separated by tabs, commas, semicolons or bars. In the table of nodes, the
+              first column is the node's name; `label` is its class (empty if unknown), or several columns
+              `label_NAME` are 0 or 1; `split` may be train, valid or test; every other column is a numeric
+              feature. The table of edges has the names of nodes in `source` and `target`. Other columns of it
+              are ignored, and a warning names them.
+        directed: Whether edges stay as they are; if False, both directions of each are stored.
+        require_labels: Whether a graph is refused if it has no labels, a single class, or an empty part of a
+            split; False for a graph to predict on.
+        class_names: Names of the classes in order, such as those of a trained model; None takes those that
+            occur, in numeric order if all are numbers.
 
     Returns:
-        The graph; splits that the files give are named "given".
+        The graph; splits of the files are named "given".
 
     Raises:
-        DataError: nothing to read at the path, or content that cannot be used; names file, place and remedy.
+        DataError: if the path does not exist or its content cannot be used; names file, place and remedy.
     """
     files, name = _find(path)
     names = None if class_names is None else tuple(class_names)
@@ -85,17 +87,17 @@ def node_graph_from_data(
     require_labels: bool = True,
     class_names: Sequence[str] | None = None,
 ) -> NodeGraph:
-    """A graph that is in memory.
+    """A graph from data in memory.
 
     Args:
-        data: A PyG `Data` object, or a mapping with the same names, see `node_graph_from_files`.
-        name: For logs and results.
-        directed: As in `node_graph_from_files`, and so on.
-        require_labels: Whether a graph that cannot be trained on is refused.
-        class_names: Names of the classes in their order.
+        data: A PyG `Data` object, or a mapping with the same names; see `node_graph_from_files`.
+        name: Name for logs and results.
+        directed: As in `node_graph_from_files`.
+        require_labels: As in `node_graph_from_files`.
+        class_names: As in `node_graph_from_files`.
 
     Returns:
-        The graph; what was dropped or ignored is told in a `GraphzooDataWarning`.
+        The graph. A `GraphzooDataWarning` says what was dropped or ignored.
 
     Raises:
         DataError: if something is missing or does not fit together.
@@ -106,7 +108,7 @@ def node_graph_from_data(
     if not content:
         is_networkx = type(data).__module__.startswith("networkx")
         remedy = (
-            "\nGive torch_geometric.utils.from_networkx(graph), its nodes with x and y" if is_networkx else ""
+            "\nGive torch_geometric.utils.from_networkx(graph); its nodes need x and y" if is_networkx else ""
         )
         raise DataError(f"{name}: expected a PyG Data object or a mapping, got {type(data).__name__}{remedy}")
     parsed = graph_parts(content, name, None if class_names is None else tuple(class_names))
@@ -135,8 +137,8 @@ def _find(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tu
 def _table(folder: Path, stem: str) -> Path:
     if (path := find_split(folder, stem, (".csv", ".csv.gz")) or find_split(folder, stem)) is None:
         raise DataError(
-            f"{folder}: no {stem}.csv (.tsv, .txt and .gz allowed); it holds {listing(folder)}\n"
-            "Give a table of nodes and one of edges by these names; the first line alone means no edges"
+            f"{folder}: no {stem}.csv (.tsv, .txt and .gz allowed); the folder has {listing(folder)}\n"
+            "Give tables called nodes and edges; for a graph without edges, edges has only the first line"
         )
     return path
 
@@ -162,7 +164,7 @@ def _parse(
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
     edges = str(files[-1])
-    own = len(parsed.notices)  # those behind are about edges
+    own = len(parsed.notices)  # later notices are about edges
     sourced = [notice if notice.startswith(edges) else f"{source}: {notice}" for notice in notices[:own]]
     sourced += [f"{edges}: {notice}" for notice in notices[own:]]
     if require_labels:
@@ -172,7 +174,7 @@ def _parse(
 
 
 def _check_labels(source: str, parsed: Parsed) -> None:
-    """What training needs and prediction does not."""
+    """Refuse labels and splits that cannot be trained on."""
     y = parsed.y
     if not bool(is_labelled(y).any()):
         raise DataError(
@@ -181,30 +183,30 @@ def _check_labels(source: str, parsed: Parsed) -> None:
                 may_be_labels(parsed.feature_names)
                 or "fill y (or the column label) for the nodes to learn from"
             )
-            + "\n  To label a graph without labels, use graphzoo predict"
+            + "\n  To predict labels with a trained model, use graphzoo predict"
         )
     if y.ndim == 1 and torch.unique(y[y >= 0]).numel() == 1:
         label = parsed.class_names[int(y[y >= 0][0])]
         raise DataError(
-            f"{source}: every labelled node is of class {label!r}: there is nothing to tell apart"
+            f"{source}: every labelled node is of class {label!r}; training needs nodes of two classes"
         )
     if y.ndim == 2:
         known = ~y.isnan()
         constant = (y.nan_to_num(1).min(0).values == 1) | (y.nan_to_num(0).max(0).values == 0)
         if bool((constant | ~known.any(0)).all()):
             raise DataError(
-                f"{source}: every label has one value for all nodes: there is nothing to tell apart"
+                f"{source}: no label has both values 0 and 1; training needs nodes of both values"
             )
     for split, part in product(chain.from_iterable(parsed.splits.values()), PARTS):
         if not split.nodes(part).numel():
             raise DataError(
-                f"{source}: split {split.index} has no {part} nodes; mark some, or leave all marks out to "
-                "have random splits drawn"
+                f"{source}: split {split.index} has no {part} nodes; mark some, or leave out all marks, and "
+                "random splits are drawn"
             )
 
 
 def _doubts(parsed: Parsed) -> list[str]:
-    """Classes that are measurements, that stand for unknown ones, that may be one, or that never occur."""
+    """Notices about suspicious classes: numbers, texts for unknown, two spellings of one, and absent ones."""
     alike: dict[str, list[str]] = {}
     for name in parsed.class_names if parsed.y.ndim == 1 else ():
         alike.setdefault(re.sub(r"^(-?\d+)\.0+$", r"\1", name.lower()), []).append(name)
@@ -213,12 +215,12 @@ def _doubts(parsed: Parsed) -> list[str]:
     return (
         _absent(parsed)
         + [
-            f"labels such as {name} count as classes; numbers are not predicted"
+            f"labels such as {name} are taken as classes; there is no regression"
             for name in measured[: parsed.y.ndim == 1]
         ]
-        + [f"labels {names} count as different classes" for names in several[:1]]
+        + [f"labels {names} are taken as different classes" for names in several[:1]]
         + [
-            f"label {name!r} counts as a class; leave the label empty where it is unknown"
+            f"label {name!r} is taken as a class; leave the label empty if it is unknown"
             for number, name in enumerate(parsed.class_names)
             if set(parsed.class_names) != {"-1", "1"}
             and name.lower() in _UNKNOWN
@@ -229,20 +231,20 @@ def _doubts(parsed: Parsed) -> list[str]:
 
 
 def _absent(parsed: Parsed) -> list[str]:
-    """A line if the numbers of classes that have no names leave some out."""
+    """A notice if classes are numbered without names, and some numbers do not occur."""
     present = torch.unique(parsed.y[parsed.y >= 0]) if parsed.y.ndim == 1 else parsed.y.new_empty(0)
     count = len(parsed.class_names)
     if present.numel() in (0, count) or parsed.class_names != number_names(count):
         return []
-    byte = " (255 is not read as unknown, -1 is)" if count == 256 else ""
+    byte = " (-1 means unknown, 255 does not)" if count == 256 else ""
     return [
-        f"y has {present.numel()} of the classes 0..{count - 1}{byte}; if the others do not exist, give "
+        f"y has {present.numel()} of the classes 0..{count - 1}{byte}; if there are no other classes, give "
         "np.unique(y, return_inverse=True)[1]"
     ]
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
-    """A dictionary of tensors; no code of the file is run."""
+    """The dictionary of tensors in a file of torch.save; no code in the file is run."""
     with reading(path, "a readable torch file", "save it again"):
         require_regular(path)
         if zipfile.is_zipfile(path):
@@ -254,25 +256,25 @@ def _read_torch(path: Path) -> Mapping[str, Any]:
         except pickle.UnpicklingError as error:
             wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
             raise DataError(
-                f"{path}: refused, reading it would run code of the file "
+                f"{path}: refused, because reading it would run code of the file "
                 f"({wanted[1] if wanted else 'not plain tensors'})\n"
                 "  save the graph as plain tensors: torch.save(data.to_dict(), PATH)"
             ) from error
     if isinstance(content, tuple) and content:
-        # what PyG's in-memory data sets keep below processed/
+        # Files below processed/ of PyG's in-memory data sets are tuples.
         content = content[0]
     if hasattr(content, "to_dict"):
         content = content.to_dict()
     if isinstance(content, Tensor) or not isinstance(content, Mapping):
         raise DataError(
-            f"{path}: holds {type(content).__name__}, expected a PyG Data object or its to_dict(); save one "
-            "graph"
+            f"{path}: contains a {type(content).__name__}, expected a PyG Data object or its to_dict(); save "
+            "one graph"
         )
     return content
 
 
 def _load(path: Path) -> Any:
-    """Tensors, or an object of PyG."""
+    """Load tensors, or a `Data` object of PyG."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -282,7 +284,7 @@ def _load(path: Path) -> Any:
     from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
-    # leaving the context would also take back what was allowed before it
+    # The context would also remove, at its end, classes that were allowed before it.
     known = torch.serialization.get_safe_globals()
     needed = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in known]
     with torch.serialization.safe_globals(needed):

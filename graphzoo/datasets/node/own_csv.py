@@ -1,4 +1,4 @@
-"""Tables of nodes and edges; what is wrong is named by file, line, column and value."""
+"""Read tables of nodes and edges; errors name the file, line, column and value."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LABEL = "label"
 _SPLIT = "split"
 _PART_OF = {"": None, "train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
 _ENDS = ("source", "target")
-# names of columns that others give to classes
+# Other common names of the column of classes.
 _CLASSES = ("class", "classes", "y", "target", "labels", "category")
-_QUOTED = ",;\t|"  # the delimiters that leave a name in quotes alone: R writes such tables
-# names of columns that others give to the nodes, and to splits
+_QUOTED = ",;\t|"  # with all delimiters, quotes enclose a field: R writes such tables
+# Common names of the columns of nodes, and of splits.
 ID_COLUMNS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
 _MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
@@ -36,16 +36,16 @@ _Columns = dict[str, Any]
 
 
 def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -> Parsed:
-    """A graph from a table of nodes and one of edges (see `node_graph_from_files`).
+    """Read a graph from a table of nodes and a table of edges (see `node_graph_from_files`).
 
     Raises:
-        DataError: something is missing or cannot be used.
+        DataError: if something is missing or cannot be used.
     """
     table, names, labels, features = _read_nodes(nodes)
     if not features:
         raise DataError(
-            f"{nodes}: no column of features beside {', '.join(table)}; without any, give each node a "
-            "constant"
+            f"{nodes}: no column of features, only {', '.join(table)}; if nodes have no features, give each "
+            "a constant"
         )
     x = _features(table, features, nodes)
     y, classes = _labels(table, labels, nodes, len(names), class_names)
@@ -54,10 +54,10 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
     notices = [*lookalikes(names, "nodes"), *ignored_columns(str(edges), ignored)]
     if masks := [name for name in features if name.lower() in _MASKS]:
         notices.append(
-            f"{', '.join(masks)}: read as features; a split is a column {_SPLIT} of train, valid or test"
+            f"{', '.join(masks)}: read as features; give a split as a column {_SPLIT} of train, valid or test"
         )
     if odd := [name for name in features if _NUMBER.fullmatch(name) and not name.isdecimal()][:1]:
-        notices.append(f"line 1 is read as names of columns, of {odd[0]!r} too; is it a node?")
+        notices.append(f"line 1 is read as names of columns, one of them {odd[0]!r}; is line 1 a node?")
     return Parsed(
         x=x,
         edge_index=edge_index,
@@ -71,16 +71,20 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
 
 
 class NodeTable(NamedTuple):
-    """Nodes and their features, from a table such as that of `read_tables`."""
+    """Names and features of nodes, from a table of nodes."""
 
     names: list[str]
-    x: Tensor | None  # [N, F]; None without any features
+    x: Tensor | None  # [N, F], float32; None if there are no features
     feature_names: tuple[str, ...]
     left_out: list[str]  # the columns of labels and splits
 
 
 def read_features(path: Path) -> NodeTable:
-    """Names and features of nodes."""
+    """Read names and features from a table of nodes, without its labels and splits.
+
+    Raises:
+        DataError: if the table cannot be used.
+    """
     table, names, labels, features = _read_nodes(path)
     left_out = [*labels, *([_SPLIT] if _SPLIT in table else [])]
     x = _features(table, features, path) if features else None
@@ -88,21 +92,21 @@ def read_features(path: Path) -> NodeTable:
 
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
-    """The table, the nodes' names, and the columns of labels and of features."""
+    """The table, the names of the nodes, the columns of labels, and the columns of features."""
     read, _ = _read(_text(path), path)
     table = dict(zip(map(_plain, read, range(len(read))), read.values(), strict=True))
     if len(table) < len(read):
-        raise DataError(f"{path}, line 1: two columns of the same name but for its case; rename one")
+        raise DataError(f"{path}, line 1: the names of two columns differ only by case; rename one")
     columns = list(table)
     if not columns[0] and (other := next((name for name in columns if name.lower() in ID_COLUMNS), "")):
-        # edges that name the nodes by the one could be found in the other, and mean other nodes
+        # If edges use the names of one column, looking them up in the other could find other nodes.
         raise DataError(
-            f"{path}, line 1: the first column, which names the nodes, has no name, and there is a column "
+            f"{path}, line 1: the first column should name the nodes but has no name, and there is a column "
             f"{other!r}\nName the first column if edges use it; else drop it: to_csv(..., index=False)"
         )
     names = [name.strip() for name in table[columns[0]].to_pylist()]
     if not names:
-        raise DataError(f"{path}: no nodes behind the names of the columns")
+        raise DataError(f"{path}: no nodes below the names of the columns; write one node per line")
     _check_names(names, path, columns[0])
     labels = [column for column in columns[1:] if _is_label(column)]
     features = [column for column in columns[1:] if not _is_label(column) and column != _SPLIT]
@@ -110,7 +114,7 @@ def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
 
 
 def _plain(column: str, number: int) -> str:
-    """`Label` is `label`; the first column, of names, is called as it is."""
+    """The name of a column, with `label` and `split` in lower case, except for the first column."""
     lower = column.lower()
     if number and lower in (_LABEL, _SPLIT):
         return lower
@@ -118,7 +122,7 @@ def _plain(column: str, number: int) -> str:
 
 
 def may_be_labels(features: Sequence[str]) -> str:
-    """What to do if a column of features is called as classes are; "" if none is."""
+    """A remedy if a column of features has a usual name of the column of classes; else ""."""
     named = [name for name in features if name.lower() in _CLASSES][:1]
     return (
         f"column {named[0]!r} is read as a feature; call it {_LABEL} if it holds the classes" if named else ""
@@ -138,18 +142,20 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
         words = [name for name, row in bad.items() if not _is_number(table[name][row].as_py().strip() or "0")]
         problem = f"feature {column!r} is {repr(text) if text.strip() else 'empty'}"
         if column not in words:
-            raise DataError(f"{path}, line {row + 2}: {problem}; fill or drop what is no finite number")
+            raise DataError(
+                f"{path}, line {row + 2}: {problem}; replace or drop values that are not finite numbers"
+            )
         more = (
-            f" ({', '.join(map(repr, words[1:6]))} {'holds' if len(words) == 2 else 'hold'} words too)"
+            f" ({', '.join(map(repr, words[1:6]))} also {'has' if len(words) == 2 else 'have'} words)"
             if len(words) > 1
             else ""
         )
-        remedy = may_be_labels(words) or "fill what is missing; make a column of 0 and 1 of each word"
+        remedy = may_be_labels(words) or "fill in missing values; make a column of 0 and 1 for each word"
         if re.fullmatch(r"-?\d*,\d+", text.strip()):
             remedy = f"write {text.strip().replace(',', '.')} with a decimal point"
             if re.fullmatch(r"-?\d{1,3},\d{3}", text.strip()):
                 remedy += f", or {text.strip().replace(',', '')} if the comma marks thousands"
-        raise DataError(f"{path}, line {row + 2}: {problem}{more}, features are numbers\n  {remedy}")
+        raise DataError(f"{path}, line {row + 2}: {problem}{more}, but features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 
 
@@ -158,7 +164,7 @@ def _text(path: Path) -> bytes:
 
 
 def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, list[str]]:
-    """Columns of strings by name, and the first line's values."""
+    """Columns of strings by name, and the fields of the first line."""
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
@@ -176,7 +182,10 @@ def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, li
 
 
 def _is_row(names: Sequence[str]) -> bool:
-    """Whether these look like the numbers of a node; columns may be called 0, 1, 2 or 400.5, 401.0, 401.5."""
+    """Whether names of columns look like the features of a node.
+
+    Whole numbers, and ascending or descending ones such as 400.5, 401.0, 401.5, may be names of columns.
+    """
     numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
     steps = [other - one for one, other in pairwise(numbers)]
     ordered = min(steps, default=1) > 0 or max(steps) < 0
@@ -188,7 +197,9 @@ def _check_names(names: Sequence[str], path: Path, column: str) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(names):
         if not name.strip() or "\n" in name:
-            raise DataError(f"{path}, line {position + 2}: no {column}, or a blank line; name every node")
+            raise DataError(
+                f"{path}, line {position + 2}: no name in column {column!r}, or a blank line; name every node"
+            )
         if name in first:
             raise DataError(
                 f"{path}, line {position + 2}: node {name!r} is also in line {first[name] + 2}; "
@@ -198,7 +209,7 @@ def _check_names(names: Sequence[str], path: Path, column: str) -> None:
 
 
 def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | None]:
-    """A column as numbers, and the first row that is no finite one; words are before what is missing."""
+    """A column as numbers, and the first row that is not a finite number; a row with a word goes first."""
     import pyarrow
     from pyarrow import compute
 
@@ -208,7 +219,7 @@ def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | 
     except pyarrow.ArrowException:
         words = compute.utf8_lower(column)
         if compute.all(compute.is_in(words, value_set=pyarrow.array(["true", "false"]))).as_py():
-            # as pandas writes 0 and 1
+            # pandas writes booleans in this way.
             return compute.equal(words, "true").to_numpy().astype(np.float32), None
         wrong = [row for row, text in enumerate(column.to_pylist()) if not _is_number(text)]
         return np.empty(0, np.float32), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
@@ -235,7 +246,7 @@ def _labels(
     if _LABEL in columns:
         if others := [column for column in columns if column != _LABEL]:
             raise DataError(
-                f"{path}: both {_LABEL} (one class) and {others[0]} (yes or no); keep one kind of label"
+                f"{path}: has both {_LABEL} (one class) and {others[0]} (yes or no); keep one kind of label"
             )
         labels = [label.strip() for label in table[_LABEL].to_pylist()]
         try:
@@ -248,7 +259,9 @@ def _labels(
             ) from error
     names = tuple(column.removeprefix(f"{_LABEL}_") for column in columns)
     if class_names is not None and class_names != names:
-        raise DataError(f"{path}: labels {', '.join(names[:5])}..., expected {', '.join(class_names[:5])}...")
+        raise DataError(
+            f"{path}: the labels are {', '.join(names[:5])}..., expected {', '.join(class_names[:5])}..."
+        )
     value = {"": np.nan, "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
     y = np.empty((num_nodes, len(columns)), dtype=np.float32)
     for number, column in enumerate(columns):
@@ -268,7 +281,7 @@ def _splits(marks: Sequence[str], y: Tensor, path: Path) -> dict[str, tuple[Node
         key = mark.strip().lower()
         if key not in _PART_OF:
             raise DataError(
-                f"{path}, line {position + 2}: split is {mark!r}; it is train, valid, test or empty"
+                f"{path}, line {position + 2}: split is {mark!r}; write train, valid, test or nothing"
             )
         part = _PART_OF[key]
         if part is None:
@@ -285,7 +298,7 @@ def _splits(marks: Sequence[str], y: Tensor, path: Path) -> dict[str, tuple[Node
 
 
 def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[str]]:
-    """The edges, and the columns that say nothing of their ends."""
+    """The edges [2, E], int64, and the columns that are ignored."""
     import pyarrow
     from pyarrow import compute
 
@@ -316,7 +329,7 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
             problem = (
                 f"node {value!r} is not in the first column of {nodes} ({numbers.null_count:,} such ends)"
             )
-            remedy = suggestion(value, names) or "Add it there or drop the edge."
+            remedy = suggestion(value, names) or "Add it to that table or drop the edge."
             if not value.strip():
                 problem, remedy = f"the {end} is empty", "Name a node or drop the line."
             raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")

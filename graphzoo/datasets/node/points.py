@@ -1,4 +1,4 @@
-"""Data without a graph: images and texts, whose graph joins each to its nearest neighbours."""
+"""Read data without a graph, images and texts; their graph joins each point to its nearest neighbours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_EDGES = np.empty((2, 0), dtype=np.int64)
 
 
 def read_digits(files: Mapping[str, Path]) -> Parsed:
-    """1,797 handwritten digits of 8 x 8 pixels that scikit-learn brings along, grey levels in 0..1."""
+    """Read the digits that ship with scikit-learn: 1,797 images of 8 x 8 pixels, grey levels in 0..1."""
     # imported here: only this data set needs it
     from sklearn.datasets import load_digits
 
@@ -39,11 +39,11 @@ def read_digits(files: Mapping[str, Path]) -> Parsed:
 
 
 def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
-    """20 Newsgroups as NodeFormer takes it: ten of the groups, 9,607 texts with their headers.
+    """Read 20 Newsgroups as NodeFormer uses it: ten of the groups, 9,607 texts with their headers.
 
-    Features are TF-IDF over the words (English stop words left out) that occur in 5 % of these texts or more,
-    without smoothing of the document frequency; rows have length 1. The texts come training part first, each
-    part by group and file name; scikit-learn's own loader would shuffle them.
+    Features are TF-IDF of the words that occur in at least 5 % of these texts, without English stop words.
+    The document frequency is not smoothed, and rows have length 1. Texts are sorted by part (training first),
+    group and file name; scikit-learn's loader would shuffle them.
     """
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
@@ -68,10 +68,10 @@ def read_newsgroups(files: Mapping[str, Path]) -> Parsed:
 
 
 def read_mini_imagenet(files: Mapping[str, Path]) -> Parsed:
-    """Mini-ImageNet: 30 classes of 600 images, as 128 features that NodeFormer's authors computed.
+    """Read Mini-ImageNet: 30 classes of 600 images, with 128 features that NodeFormer's authors computed.
 
-    Either their pickle (`x_train`, `y_train`, `x_val`, ...), of which only arrays and tensors are read, or an
-    .npz file with `x` and `y`.
+    The file is their pickle (`x_train`, `y_train`, `x_val`, ...), from which only arrays and tensors are
+    read, or an .npz file with `x` and `y`.
     """
     (path,) = files.values()
     if path.suffix == ".npz":

@@ -1,4 +1,4 @@
-"""Readers of data sets that come in files of their own form, each by the name of who made the files."""
+"""Readers of data sets with their own file formats; most are named after the makers of the files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PLANETOID_VALID = 500
 
 
 def read_actor(files: Mapping[str, Path]) -> Parsed:
-    """Actor, also called Film (Pei et al., ICLR 2020), with its ten splits, named "geom-gcn".
+    """Read Actor, also called Film (Pei et al., ICLR 2020), with its ten splits, named "geom-gcn".
 
-    The file's edges are directed (an actor is named on another's page); they are stored in both directions,
-    as the published results on this graph have it.
+    The edges of the file are directed: an actor is named on another's page. `NodeGraph` stores them in both
+    directions, as in the published results.
     """
     features, labels = _read_actors(files["out1_node_feature_label.txt"])
     edges = np.loadtxt(files["out1_graph_edges.txt"], dtype=np.int64, skiprows=1, ndmin=2)
@@ -36,7 +36,7 @@ def read_actor(files: Mapping[str, Path]) -> Parsed:
 
 
 def _read_actors(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Lines `node<TAB>feature,feature,...<TAB>class` behind a header: binary features and classes."""
+    """Binary features and classes, from lines `node<TAB>feature,feature,...<TAB>class` below a header."""
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     features = np.zeros((len(lines), _ACTOR_FEATURES), dtype=np.float32)
     labels = np.full(len(lines), -1, dtype=np.int64)
@@ -51,9 +51,10 @@ def _read_actors(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_deezer(files: Mapping[str, Path]) -> Parsed:
-    """Deezer Europe: users, who follows whom, and the artists they like (Rozemberczki & Sarkar, CIKM 2020).
+    """Read Deezer Europe (Rozemberczki & Sarkar, CIKM 2020), with the splits of LINKX, named "linkx".
 
-    It has the five splits of LINKX (Lim et al., NeurIPS 2021); features are sparse and binary.
+    Nodes are users, edges say who follows whom, and sparse binary features are the artists that a user likes.
+    The five splits are those of Lim et al. (NeurIPS 2021).
     """
     liked = json.loads(read_bytes(files["deezer_europe_features.json"]))
     target = np.loadtxt(files["deezer_europe_target.csv"], dtype=np.int64, delimiter=",", skiprows=1)
@@ -70,9 +71,10 @@ def read_deezer(files: Mapping[str, Path]) -> Parsed:
 
 
 def read_linkx(files: Mapping[str, Path]) -> Parsed:
-    """Pokec in the MATLAB file of LINKX (Lim et al., NeurIPS 2021), with its edges in both directions.
+    """Read Pokec from the MATLAB file of LINKX (Lim et al., NeurIPS 2021).
 
-    Its fields are `edge_index`, `node_feat`, `num_nodes` and `label` (-1: unknown).
+    The fields are `edge_index`, `node_feat`, `num_nodes` and `label` (-1 if unknown). `NodeGraph` stores the
+    edges in both directions.
     """
     # imported here: only this format needs it
     from scipy.io import loadmat
@@ -85,14 +87,17 @@ def read_linkx(files: Mapping[str, Path]) -> Parsed:
         edges, num_nodes = fields["edge_index"].astype(np.int64), int(fields["num_nodes"].reshape(-1)[0])
         x = np.asarray(x.todense() if issparse(x) else x, dtype=np.float32)
     if len(x) != num_nodes or len(y) != num_nodes:
-        raise DataError(f"{path}: {len(x):,} features and {len(y):,} labels for {num_nodes:,} nodes")
+        raise DataError(
+            f"{path}: {len(x):,} rows of features and {len(y):,} labels for {num_nodes:,} nodes; delete it "
+            "to fetch it again"
+        )
     return Parsed.of_arrays(x, edges, y)
 
 
 def read_masked(files: Mapping[str, Path]) -> Parsed:
-    """Tolokers and the filtered Squirrel and Chameleon (Platonov et al., ICLR 2023).
+    """Read Tolokers, or the filtered Squirrel or Chameleon (Platonov et al., ICLR 2023).
 
-    One `.npz` file has features, edges (each listed once), labels and ten splits, named "public".
+    The `.npz` file has features, edges (each once), labels and ten splits, named "public".
     """
     (path,) = files.values()
     with np.load(path, allow_pickle=False) as file:
@@ -103,15 +108,15 @@ def read_masked(files: Mapping[str, Path]) -> Parsed:
 
 
 def read_planetoid(files: Mapping[str, Path]) -> Parsed:
-    """Cora, CiteSeer and PubMed (Yang et al., ICML 2016), with "public" and Geom-GCN's ten splits.
+    """Read Cora, CiteSeer or PubMed (Yang et al., ICML 2016), with "public" and Geom-GCN's ten splits.
 
-    `x`, `allx` and `tx` hold the features of the training nodes, of all but the test nodes, and of the test
-    nodes (CSR matrices); `y`, `ally`, `ty` their classes, one-hot; `graph` the neighbours of each node;
-    `test.index` the numbers of the test nodes in the order of `tx`.
+    The files `allx` and `tx` are CSR matrices: features of all nodes but the test nodes, and of the test
+    nodes. `y`, `ally` and `ty` are one-hot classes of the training nodes, of all nodes but the test nodes,
+    and of the test nodes. `graph` has the neighbours of each node. `test.index` has the numbers of the test
+    nodes in the order of `tx`.
 
-    CiteSeer has 15 nodes without edges, features and class, which `test.index` leaves out. As in every
-    published use of the data they are kept, with zero features and class 0; the public split does not hold
-    them.
+    CiteSeer has 15 nodes without edges, features and classes, which `test.index` does not list. They are
+    kept with zero features and class 0, as in all published results; the public split does not contain them.
     """
     parts = _planetoid_parts(files)
     matrices = {key: read_pickle(parts[key]).to_dense() for key in ("allx", "tx")}
@@ -141,25 +146,25 @@ def read_planetoid(files: Mapping[str, Path]) -> Parsed:
 
 
 def read_citations(files: Mapping[str, Path]) -> Tensor:
-    """The citations of Cora, CiteSeer or PubMed as they are listed, between different papers.
+    """The citations between different papers of Cora, CiteSeer or PubMed, as the file lists them.
 
-    Of two papers that cite each other there are two.
+    Two papers that cite each other are listed twice.
 
     Returns:
         [n, 2], int64, the lower number first.
     """
     edges = torch.from_numpy(_listed_edges(read_pickle(_planetoid_parts(files)["graph"])))
-    # a citation makes either paper a neighbour of the other, once
+    # Each citation is listed once as a neighbour of either paper.
     return edges[:, edges[0] < edges[1]].t()
 
 
 def _planetoid_parts(files: Mapping[str, Path]) -> dict[str, Path]:
-    """The files by what comes after `ind.<name>.` in their names."""
+    """The files by the rest of their name after `ind.<name>.`."""
     return {path.name.split(".", 2)[2]: path for path in files.values() if path.name.startswith("ind.")}
 
 
 def _listed_edges(neighbours: Mapping[int, Sequence[int]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Every node with each of its neighbours, [2, E]."""
+    """Edges from every node to each of its neighbours, [2, E]."""
     lengths = [len(targets) for targets in neighbours.values()]
     sources = np.repeat(np.fromiter(neighbours, dtype=np.int64), lengths)
     targets = np.fromiter((target for row in neighbours.values() for target in row), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which nodes train, validate and test: fixed splits, and random ones that are functions of an index."""
+"""Splits into training, validation and test nodes: fixed ones, and random ones drawn by an index."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ PARTS = ("train", "valid", "test")
 _FRACTIONS = re.compile(r"random-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)")
 _PER_CLASS = re.compile(r"random-(\d+)-per-class")
 REDRAWN = "-redrawn"
-"""What the name of a fixed split ends with whose training nodes are drawn anew."""
-# what the draws of this file are for, so that they share no random numbers with anything else
+"""Suffix of the name of a split whose training nodes are drawn again; see `redrawn_split`."""
+# A constant that enters the hashes, so that these draws share no random numbers with others.
 _PURPOSE = 0x73706C6974
 
 
 @dataclass(frozen=True, eq=False)
 class NodeSplit:
-    """Nodes to train, validate and test on; nodes in none of the three are only neighbours.
+    """Training, validation and test nodes; other nodes only pass messages.
 
     Args:
-        name: Name of the kind of split, such as "public" or "random-50-25-25".
-        index: Which one of that kind, from 0.
-        train: Node numbers, int64; sorted here.
-        valid: As `train`.
-        test: As `train`.
+        name: Name of the splits, such as "public" or "random-50-25-25".
+        index: Which split of that name, from 0.
+        train: Training nodes [n]; sorted and stored as int64.
+        valid: Validation nodes, as `train`.
+        test: Test nodes, as `train`.
 
     Raises:
         DataError: if a node occurs twice.
@@ -58,7 +58,7 @@ class NodeSplit:
             holders = [part for part in PARTS for _ in range(int((self.nodes(part) == first).sum()))]
             raise DataError(
                 f"split {self.name!r} {self.index}: node {first} occurs in {' and '.join(holders)} "
-                f"({repeated:,} such nodes); every node may be in one part once"
+                f"({repeated:,} such nodes); a node may occur only once"
             )
 
     def __repr__(self) -> str:
@@ -66,7 +66,11 @@ class NodeSplit:
         return f"NodeSplit({self.name!r}, {self.index}, {sizes} nodes, {self.fingerprint[:12]})"
 
     def nodes(self, part: str) -> Tensor:
-        """The nodes of "train", "valid" or "test", [n], int64."""
+        """The nodes of "train", "valid" or "test", [n], int64, sorted.
+
+        Raises:
+            UsageError: if there is no such part.
+        """
         if part not in PARTS:
             raise UsageError(f"unknown part of a split {part!r}; the parts are {', '.join(PARTS)}")
         nodes: Tensor = getattr(self, part)
@@ -84,17 +88,21 @@ class NodeSplit:
 
 
 def is_labelled(y: Tensor) -> Tensor:
-    """Nodes with a known class ([N], -1 unknown) or at least one known label ([N, C], NaN unknown), bool."""
+    """Whether a node has a known class, or at least one known label; [N], bool.
+
+    Args:
+        y: Classes [N], -1 if unknown; or yes-no labels [N, C], NaN if unknown.
+    """
     return y >= 0 if y.ndim == 1 else ~y.isnan().all(1)
 
 
 def random_split(
     graph: NodeGraph | Tensor, *, fractions: Sequence[float] = (0.5, 0.25, 0.25), index: int = 0
 ) -> NodeSplit:
-    """Draw the labelled nodes into three parts of given shares.
+    """Split the labelled nodes at random into three parts of given shares.
 
-    The draw is a function of the index and of which nodes are labelled, the same on every machine and for
-    every seed of a run. Sizes are rounded down, the rest goes to test.
+    The split depends only on the index and on which nodes have labels. It is the same on every machine, and
+    does not depend on the seed of a run. Sizes of train and valid are rounded down; the rest is for test.
 
     Args:
         graph: The graph, or its labels y.
@@ -105,7 +113,8 @@ def random_split(
         A split named after the shares in per cent, such as "random-50-25-25".
 
     Raises:
-        ValueError: if the shares make no sense or a part would be empty.
+        UsageError: if the shares are not positive or do not sum to 1, a part is empty, or the index is
+            negative.
 
     >>> random_split(torch.zeros(8, dtype=torch.int64)).name
     'random-50-25-25'
@@ -122,8 +131,8 @@ def random_split(
     train, valid, test = torch.split(order, [*ends, order.numel() - sum(ends)])
     if not (train.numel() and valid.numel() and test.numel()):
         raise UsageError(
-            f"split {name}: {order.numel()} labelled nodes are too few for three parts; label more nodes or "
-            "choose other shares"
+            f"split {name}: {order.numel()} labelled nodes are too few for three non-empty parts; label more "
+            "nodes or choose other shares"
         )
     return NodeSplit(name, index, train, valid, test)
 
@@ -131,20 +140,21 @@ def random_split(
 def per_class_split(
     y: NodeGraph | Tensor, *, per_class: int = 20, num_valid: int = 500, num_test: int = 1000, index: int = 0
 ) -> NodeSplit:
-    """Draw the same number of training nodes of every class, then validation and test nodes from the rest.
+    """Draw equally many training nodes of every class, then validation and test nodes from the others.
 
     Args:
-        y: The graph, or its classes [N], int64, -1 unknown.
+        y: The graph, or its classes [N], int64, -1 if unknown.
         per_class: Training nodes of each class.
         num_valid: Validation nodes.
         num_test: Test nodes.
         index: Which draw, from 0.
 
     Returns:
-        A split named "random-20-per-class", with the number of `per_class`.
+        A split named after `per_class`, such as "random-20-per-class".
 
     Raises:
-        ValueError: if a class or the rest is too small, or a node may have several labels.
+        UsageError: if a class has too few nodes, too few nodes are left for validation and test, or nodes
+            have several labels.
     """
     labels = _labels(y)
     name = f"random-{per_class}-per-class"
@@ -167,27 +177,28 @@ def per_class_split(
     rest = order[~torch.isin(order, train)]
     if rest.numel() < num_valid + num_test:
         raise UsageError(
-            f"split {name}: {num_valid} validation and {num_test} test nodes are wanted, {rest.numel()} are "
-            "left; take random-50-25-25"
+            f"split {name}: {num_valid} validation and {num_test} test nodes are needed, but "
+            f"{rest.numel()} are left; take random-50-25-25"
         )
     return NodeSplit(name, index, train, rest[:num_valid], rest[num_valid : num_valid + num_test])
 
 
 def redrawn_split(y: NodeGraph | Tensor, split: NodeSplit, *, index: int = 0) -> NodeSplit:
-    """Draw the training nodes of a split anew, from those that it trains and validates on.
+    """Draw the training nodes of a split again, from its training and validation nodes.
 
-    To compare settings without relying on one choice of few training nodes. The test nodes stay the same.
+    This compares settings on more than one choice of few training nodes. The test nodes stay the same.
 
     Args:
         y: The graph, or its labels.
-        split: There are as many training nodes as in it, of each class where nodes have one.
+        split: The original split. The new one has as many training nodes, and as many of each class if nodes
+            have one class.
         index: Which draw, from 0.
 
     Returns:
-        A split named after the other, such as "public-redrawn".
+        A split named after the original, such as "public-redrawn".
 
     Raises:
-        ValueError: for a negative index.
+        UsageError: if the index is negative.
     """
     check_whole(at_least=0, split_index=index)
     labels = _labels(y).cpu()
@@ -201,13 +212,17 @@ def redrawn_split(y: NodeGraph | Tensor, split: NodeSplit, *, index: int = 0) ->
 
 
 def draw_split(y: Tensor, name: str, index: int) -> NodeSplit | None:
-    """The random split of that name, or None if it is not the name of one."""
+    """The random split of a name such as "random-50-25-25"; None if this is not the name of a random split.
+
+    Raises:
+        UsageError: if the split cannot be drawn.
+    """
     if match := _FRACTIONS.fullmatch(name):
         shares = [float(value) / 100 for value in match.groups()]
         if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-            here = "" if min(shares) <= 0 else f", here to {100 * sum(shares):.6g}"
+            here = "" if min(shares) <= 0 else f", but their sum is {100 * sum(shares):.6g}"
             raise UsageError(
-                f"--data.split {name}: shares of train, valid and test are above 0 and add up to 100{here}"
+                f"--data.split {name}: shares of train, valid and test must be above 0 with sum 100{here}"
             )
         return random_split(y, fractions=shares, index=index)
     if match := _PER_CLASS.fullmatch(name):

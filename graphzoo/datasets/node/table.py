@@ -1,7 +1,7 @@
 """The table of graphs with node labels: files, counts, hashes, addresses, licence. Standard library only.
 
-Hashes and sizes lie in `node_files.json` beside this file, by path below the data root. Files whose original
-was never seen have none; the counts of the parsed graph are checked in any case.
+Hashes and sizes are in `node_files.json` beside this file, by path below the data root. A file has no hash if
+its original was not available; the counts of the parsed graph are checked nevertheless.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from graphzoo.datasets.files.sources import Archive, DataFile, FileSource, find_row, with_bases
 
 _RAW = "https://raw.githubusercontent.com"
-# pinned to commits; a branch as second choice is safe too, since every such file has a hash
+# Addresses name a commit. Those of a branch, as the second choice, are safe: each such file has a hash.
 _PLANETOID = (
     f"{_RAW}/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data",
     f"{_RAW}/kimiyoung/planetoid/master/data",
@@ -26,7 +26,7 @@ _DEEZER = (
     f"{_RAW}/benedekrozemberczki/datasets/master/deezer_europe",
 )
 _LINKX = f"{_RAW}/CUAI/Non-Homophily-Large-Scale/6cac7c49a0dc59d27d64fbaf94bcc243bde555ac/data/splits"
-# the file that LINKX's own code fetches
+# The file that the code of LINKX downloads.
 _POKEC = (
     "https://drive.usercontent.google.com/download"
     "?id=1dNs5E7BrWJbgcHeQ_zuy5Ozp2tRCWG0y&export=download&confirm=t"
@@ -41,10 +41,10 @@ _HALF = "random-50-25-25"
 
 @dataclass(frozen=True)
 class Counts:
-    """What the parsed graph must have; 0 stands for a number that is not known or not fixed."""
+    """Expected counts of the parsed graph; a count of 0 is unknown or not fixed, and is not checked."""
 
     nodes: int
-    edges: int  # both directions counted, without repetitions and self-loops
+    edges: int  # in both directions, without repeats and self-loops
     features: int
     classes: int  # or yes-no labels
     listed: int = 0  # edges as the files list them
@@ -56,15 +56,15 @@ class NodeSource(FileSource):
 
     _facts = ("graphzoo.datasets.node", "node_files.json")
 
-    reader: str  # of the files: "module.function" in `graphzoo.datasets.node`
+    reader: str  # function that reads the files: "module.function" in `graphzoo.datasets.node`
     counts: Counts
     metric: str = "accuracy"
-    default_split: str = ""  # the split taken when none is named; empty: the first fixed one
-    num_neighbors: int = 0  # of a node, itself included, for data sets without a graph; 0 for others
+    default_split: str = ""  # split that is used if none is named; empty takes the first fixed one
+    num_neighbors: int = 0  # neighbours of a point, itself included, of data without a graph; 0 for others
 
 
 def list_node_graphs() -> list[str]:
-    """Names of the table, in its order."""
+    """Names of the graphs of the table, in its order."""
     return [source.name for source in _SOURCES]
 
 
@@ -72,7 +72,7 @@ def find_node_source(name: str) -> NodeSource:
     """The row of a data set; case, `-` and `_` do not matter.
 
     Raises:
-        UsageError: if there is none; the message names the nearest.
+        UsageError: if there is no such row; the message names the nearest one.
     """
     return find_row(_SOURCES, name, kind="graph", own="nodes")
 

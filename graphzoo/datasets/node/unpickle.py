@@ -1,6 +1,6 @@
-"""Old data files that are pickles, read without running what a pickle may ask for.
+"""Read old data files that are pickles, without running code of the pickle.
 
-Only the names below are known; everything else a pickle asks for is refused before it is called.
+A pickle may only use the functions and classes listed below. Any other name is refused before it is called.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from graphzoo.errors import DataError
 from graphzoo.system.memory import reading
 
-# what an old file of torch.save begins with
+# The number at the beginning of an old file of torch.save.
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 class SparseRows:
-    """Stands in for scipy's CSR matrix: its state is taken, its code is not needed."""
+    """A stand-in for scipy's CSR matrix, which takes its state without its code."""
 
     data: np.ndarray[Any, Any]
     indices: np.ndarray[Any, Any]
@@ -31,7 +31,7 @@ class SparseRows:
     _shape: tuple[int, int]
 
     def to_dense(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """[rows, columns], float32; entries named twice are added."""
+        """The matrix [rows, columns], float32; repeated entries are summed."""
         dense = np.zeros(self._shape, dtype=np.float32)
         rows = np.repeat(np.arange(self._shape[0]), np.diff(self.indptr))
         np.add.at(dense, (rows, self.indices), self.data)
@@ -39,7 +39,7 @@ class SparseRows:
 
 
 def _make_array(kind: type, shape: Any, code: Any) -> np.ndarray[Any, Any]:
-    # what numpy's own `_reconstruct` does: an empty array that its state then fills
+    # Like numpy's `_reconstruct`: an empty array that the pickle then fills.
     if kind is not np.ndarray:
         raise pickle.UnpicklingError(f"an array of type {kind!r}")
     return np.ndarray(shape, dtype=np.dtype(code))
@@ -84,15 +84,15 @@ _KNOWN: dict[str, Callable[..., Any]] = {
     "builtins.list": list,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch.storage._load_from_bytes": _load_storage,
-    # a tensor's table of hooks
+    # the hooks of a tensor
     "collections.OrderedDict": dict,
-    # how bytes look in a pickle of protocol 2
+    # bytes in a pickle of protocol 2
     "_codecs.encode": lambda text, encoding: text.encode("latin1"),
 }
 
 
 class _HasTensors(Exception):
-    """The data of a tensor lie beside the pickle."""
+    """Raised if the data of a tensor are not in the pickle but beside it."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -106,12 +106,20 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """Arrays, sparse matrices, tensors, lists and dictionaries of a pickle, written by Python 2 or 3."""
+    """Read arrays, sparse matrices, tensors, lists and dictionaries from a pickle of Python 2 or 3.
+
+    Raises:
+        DataError: if the file is damaged, or its pickle uses another function or class.
+    """
     return _read(path, io.BytesIO(path.read_bytes()))
 
 
 def read_pickled_array(path: Path) -> Sequence[Any]:
-    """The elements of a one-dimensional `.npy` file of Python objects, read like `read_pickle`."""
+    """The elements of a one-dimensional `.npy` file of Python objects, read as by `read_pickle`.
+
+    Raises:
+        DataError: as `read_pickle`, or if the file has another form.
+    """
     stream = io.BytesIO(path.read_bytes())
     with reading(path, "a readable .npy file", errors=(KeyError, ValueError, EOFError)):
         version = np.lib.format.read_magic(stream)
@@ -126,19 +134,22 @@ def read_pickled_array(path: Path) -> Sequence[Any]:
 
 
 def read_torch_file(path: Path) -> Any:
-    """What `torch.save` wrote of arrays, numbers, strings, lists and dictionaries; of tensors too.
+    """Read a file of `torch.save` with arrays, numbers, strings, lists, dictionaries and tensors.
 
-    Neither version of the format is trusted: the pickle in it is read like that of `read_pickle`. torch's
-    own careful reader, which does not know numpy's arrays, is only asked for files with tensors.
+    The pickle in both versions of the format is read as by `read_pickle`. torch's own reader with
+    `weights_only` is used only for files with tensors, because it does not accept arrays of numpy.
+
+    Raises:
+        DataError: as `read_pickle`, or if this is not a file of `torch.save`.
     """
     with path.open("rb") as stream:
-        # an archive begins like one; `is_zipfile` looks at the end, and raises over some damage there
+        # `is_zipfile` looks at the end of the file, and some damage there makes it raise.
         if stream.read(2) == b"PK":
             return _read_torch_archive(path)
         stream.seek(0)
         if _read(path, stream) != _TORCH_MAGIC:
             raise DataError(f"{path}: not a file of torch.save; fetch it again")
-        # version of the protocol and sizes of C types, before the object
+        # The version of the protocol and the sizes of C types come before the object.
         for _ in range(2):
             _read(path, stream)
         return _read(path, stream, tensors_in=path)
@@ -164,6 +175,6 @@ def _read(path: Path, stream: BinaryIO, *, tensors_in: Path | None = None) -> An
             return _Unpickler(stream, encoding="latin1").load()
         except _HasTensors:
             if tensors_in is None:
-                message = f"{path}: not a readable data file (it refers to tensors elsewhere)"
+                message = f"{path}: not a readable data file (it refers to tensors outside the file)"
                 raise DataError(message) from None
             return _load_tensors(tensors_in)

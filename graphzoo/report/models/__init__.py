@@ -1,1 +1,1 @@
-"""Pictures of what a trained model attends to, made from its checkpoint and graph."""
+"""Pictures of the attention of a trained model, from its checkpoint and graph."""

@@ -1,4 +1,4 @@
-"""Input graph against latent graph: attention between some nodes (NodeFormer's Fig. 7)."""
+"""The input graph beside the latent graph of attention, for a sample of nodes (NodeFormer's Fig. 7)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,17 @@ _NODES, _LAYERS, _PAIRS_TOLD = 84, 3, 10
 
 
 def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample) -> list[Tensor]:
-    """Attention between the sampled nodes in every layer, in the mean over heads, as multiples of 1/N.
+    """Attention between the sampled nodes in every layer, as the mean over heads and as multiples of 1/N.
 
-    For features `x` [N, F] as the encoder sees them, a tensor [n, n] per layer: how much the node of the row
-    takes from that of the column. Weights are shares of all N nodes; with uniform attention all are 1.
+    Args:
+        encoder: Encoder of nodes with attention.
+        x: Features [N, F], transformed as for the encoder.
+        graph: The graph.
+        sample: The n sampled nodes.
+
+    Returns:
+        A tensor [n, n], float64, per layer: N times the weight of the column's node in the row's node. All
+        are 1 if attention is uniform over the N nodes.
     """
     from graphzoo.encoders import GALiT, NodeFormer
 
@@ -34,16 +41,16 @@ def attention_maps(encoder: Any, x: Tensor, graph: NodeGraph, sample: NodeSample
     if not isinstance(encoder, GALiT | NodeFormer):
         rows = encoder.attention(x, graph.edge_index, sample.nodes)  # [L, H, n, N]
         return [graph.num_nodes * weights.double().mean(0)[:, sample.nodes].cpu() for weights in rows]
-    # both know weights of single pairs, which take no memory for all N
+    # Both can compute the weights of single pairs, which needs no memory for all N nodes.
     looks, seen = sample.nodes.repeat_interleave(count), sample.nodes.repeat(count)
-    # NodeFormer's pairs are edges, from the node that gives to the node that takes
+    # NodeFormer takes pairs as edges, from the attended node to the attending node.
     pairs = torch.stack([seen, looks] if isinstance(encoder, NodeFormer) else [looks, seen])
     maps = encoder.return_attention(x, graph.edge_index, pairs)
     return [graph.num_nodes * weights.double().mean(1).view(count, count).cpu() for weights in maps]
 
 
 def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
-    """The graph that was given beside those that the layers attend along, for a sample of nodes."""
+    """Pictures of the input graph and of the attention of the layers, for a sample of nodes."""
     sample = sample_of(graph, _NODES)
     maps = attention_maps(encoder, x, graph, sample)
     if not maps:
@@ -54,9 +61,9 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
     what = f"all {count} nodes" if sample.is_whole else f"{count} of {sample.num_nodes:,} nodes"
     ordered = ", ordered by class" if sample.class_names else ""
     text = (
-        f"The graph that was given beside the latent graphs of the layers, for {what}{ordered}: from a node "
-        "of each class outwards, so that neighbours are among them. Attention weights are shares of all "
-        "N nodes, times N: 1 is uniform attention. Of several heads the mean is shown."
+        f"The input graph beside the latent graphs of the layers, for {what}{ordered}. Nodes are sampled "
+        "around a node of each class, so that some are neighbours. Attention weights are shares of all "
+        "N nodes, times N: 1 is uniform attention. For several heads, the mean is shown."
     )
     edges = int(sample.linked.triu(1).sum())
     strongest = max(edges, count // 2)
@@ -85,14 +92,14 @@ def attention_blocks(encoder: Any, x: Tensor, graph: NodeGraph, prefix: str) -> 
         latent = _edges_of(weights, strongest)
         title = f"Latent graph, layer {number}"
         caption = f"The {len(latent)} strongest pairs. {_within(latent, sample)}"
-        alt = f"Edges along which layer {number} attends most, of {what}, on a circle{ordered}. {caption}"
+        alt = f"The pairs with most attention in layer {number}, of {what}, on a circle{ordered}. {caption}"
         draw = partial(_draw_edges, latent, sample)
         blocks.append(Picture(f"{prefix}-latent-graph-{number}", title, alt, draw, caption))
     return [*blocks, _table(*shown[-1], sample)]
 
 
 def _compare(weights: Tensor, sample: NodeSample) -> str:
-    """What attention does with neighbours and with nodes of the same class."""
+    """Compare the mean attention between neighbours, and within classes, with that of other pairs."""
     others = ~torch.eye(len(weights), dtype=torch.bool)
     means = []
     pairs = {"linked pairs": sample.linked & others, "pairs of one class": sample.same_class()}
@@ -105,7 +112,7 @@ def _compare(weights: Tensor, sample: NodeSample) -> str:
 
 
 def _edges_of(weights: Tensor, count: int) -> list[tuple[int, int, float]]:
-    """The strongest pairs of different nodes, weaker first, each pair once: (looks, is seen, weight)."""
+    """The strongest pairs of two nodes, weaker first, each once: (attending node, attended node, weight)."""
     both = torch.maximum(weights, weights.t()).triu(1)
     flat = both.flatten()
     best = flat.topk(min(count, flat.numel()))
@@ -139,7 +146,7 @@ def _draw_map(values: Tensor, sample: NodeSample, *, given: bool) -> Figure:
     elif 0 < low and high > 20 * low:
         norm = LogNorm(low, high)
     else:
-        # hardly any difference must not look like a pattern
+        # Tiny differences must not look like a pattern.
         norm = Normalize(min(low, 1 - 0.05), max(high, 1 + 0.05))
     image = axes.imshow(
         values.numpy(), cmap="viridis", norm=norm, interpolation="nearest", rasterized=True, origin="upper"
@@ -161,7 +168,7 @@ def _draw_map(values: Tensor, sample: NodeSample, *, given: bool) -> Figure:
 
 
 def _starts(sample: NodeSample) -> list[int]:
-    """Where each class begins."""
+    """The positions in the sample where each class begins."""
     classes = sample.classes.tolist()
     return [place for place in range(len(classes)) if not place or classes[place] != classes[place - 1]]
 
@@ -197,14 +204,14 @@ def _draw_edges(edges: Sequence[tuple[int, int, float]], sample: NodeSample) -> 
         lines = []
         for i, j, _ in edges:
             steps = np.linspace(0, 1, 12)[:, None]
-            # bent towards the middle, so that edges along the circle are seen
+            # Edges are bent towards the middle, so that those along the circle are visible.
             lines.append(
                 (1 - steps) ** 2 * points[i]
                 + 0.5 * steps * (1 - steps) * (points[i] + points[j])
                 + steps**2 * points[j]
             )
         if max(weights) > 1.02 * min(weights):
-            # both ends of the scale are weak on some paper: strong edges are thick, too
+            # Each end of the colour scale is weak in one theme, so that strong edges are thick, too.
             norm = Normalize(min(weights), max(weights))
             widths = [0.6 + 1.4 * float(norm(weight)) for weight in weights]
             collection = LineCollection(lines, cmap="viridis", norm=norm, array=weights, linewidths=widths)

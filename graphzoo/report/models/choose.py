@@ -1,4 +1,4 @@
-"""Which pictures there are of a run's model."""
+"""Choose the pictures for the model of a run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,28 @@ if TYPE_CHECKING:
 
 
 def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: bool = False) -> list[Block]:
-    """Pictures of the checkpoint that was tested; how a depth curve is made unless it is drawn already."""
+    """Pictures of the model that was tested.
+
+    Args:
+        record: The run.
+        options: Options of the report.
+        prefix: What names of pictures begin with.
+        depth_drawn: Whether the report has a depth curve of this run; if not, PENCIL gets a hint about it.
+
+    Raises:
+        UsageError: if the tested checkpoint is missing or cannot be loaded.
+    """
     import graphzoo
     from graphzoo.system.progress import progress
 
     tested = record.result.get("checkpoint")
-    # the run itself, or for one of `graphzoo test` the run that it tested
+    # The run itself, or, for a run of `graphzoo test`, the one that it tested.
     folders = [record.path, *([Path(tested).parent.parent] if isinstance(tested, str) else [])]
     run = next((folder for folder in folders if any((folder / "checkpoints").glob("*.ckpt"))), None)
     if run is None:
         raise UsageError("the run has no checkpoint")
     name = run.name
-    if isinstance(tested, str):  # perhaps not the best one
+    if isinstance(tested, str):  # which need not be the best one
         files = [run / "checkpoints" / Path(tested).name, Path(tested)]
         run = next((file for file in files if file.is_file()), run)
     with progress(f"looking into {name}"):
@@ -42,7 +52,7 @@ def model_blocks(record: Record, options: Options, prefix: str, *, depth_drawn: 
 
 
 def of_facts(model: KGModel, _: Record, options: Options, prefix: str, depth_drawn: bool) -> list[Block]:
-    """What carried the answers of facts."""
+    """Pictures of the entities that answers attend to."""
     from graphzoo.report.models.knowformer import attended_blocks
 
     return attended_blocks(model, options.facts, prefix)
@@ -51,7 +61,7 @@ def of_facts(model: KGModel, _: Record, options: Options, prefix: str, depth_dra
 def of_nodes(
     model: NodeModel, record: Record, options: Options, prefix: str, depth_drawn: bool
 ) -> list[Block]:
-    """Attention among nodes."""
+    """Pictures of attention between nodes, and for GALiT of ranks."""
     from graphzoo.encoders import GALiT
     from graphzoo.encoders.base import NodeEncoder
     from graphzoo.report.models.attention import attention_blocks
@@ -61,7 +71,7 @@ def of_nodes(
     if not isinstance(model.task.encoder, NodeEncoder):
         return _no_picture(model)
     graph = model.graph
-    # the pictures compare nodes, which takes no device
+    # The pictures need little computing.
     encoder = model.task.encoder.cpu()
     x = model.transform(graph.x, graph.feature_names)
     blocks = rank_blocks(encoder, x, graph, prefix) if isinstance(encoder, GALiT) else []
@@ -73,7 +83,7 @@ def of_nodes(
 def of_pairs(
     model: LinkModel, record: Record, options: Options, prefix: str, depth_drawn: bool
 ) -> list[Block]:
-    """How the depth curve of PENCIL is made."""
+    """A hint about the depth curve of PENCIL; a note for other encoders."""
     from graphzoo.encoders import PENCIL
 
     _check_facts(record, options)
@@ -93,13 +103,13 @@ def _no_picture(model: TrainedModel) -> list[Block]:
 
 
 def _depth_hint(record: Record, num_layers: int) -> list[Block]:
-    """How the depth curve is made, which takes runs of several depths."""
+    """A note that says how to make the depth curve, which needs runs of several depths."""
     from graphzoo.runs.changes import repeat_command
 
     text = (
-        f"This run has {num_layers} layer{'s' * (num_layers > 1)}. Given together with runs of other depths "
-        "and else the same settings, the report draws the test metric against the number of layers, as in "
-        "the paper's Fig. 5."
+        f"This run has {num_layers} layer{'s' * (num_layers > 1)}. If the report is given runs of other "
+        "depths with otherwise the same settings, too, it draws the test metric against the number of "
+        "layers, as in the paper's Fig. 5."
     )
     other = max(1, num_layers - 1) if num_layers > 1 else num_layers + 1
     words = shlex.split(repeat_command(record))

@@ -19,24 +19,32 @@ if TYPE_CHECKING:
     from graphzoo.encoders import GALiT
 
 
-# A decomposition takes O(n^3): some seconds on one core for the first, and the second bounds memory.
+# Nodes up to which all are used, as a decomposition takes O(n^3): some seconds on one core; the size of the
+# sample of larger graphs; and the most values of states, which bounds memory.
 _MOST_NODES, _SAMPLED, _MOST_VALUES = 3_000, 1_500, 1 << 28
 _NAMES = {"P": "attention P", "A": "adjacency A", "mix": "αP + (1-α)A"}
 
 
 def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> list[Block]:
-    """Singular values of the three matrices of the first layer; `x` as the encoder sees it, [N, F]."""
+    """A picture and a table of the singular values of attention, adjacency and their mix in the first layer.
+
+    Args:
+        encoder: The encoder.
+        x: Features [N, F], transformed as for the encoder.
+        graph: The graph.
+        prefix: What names of pictures begin with.
+    """
     if not len(encoder.layers):
         text = "The model has no attention (attention none, or alpha 1), so there are no ranks to show."
         return [Note(text)]
     if graph.num_nodes * max(x.shape[1], encoder.out_channels) > _MOST_VALUES:
-        return [Note("The graph is too large for the ranks of its attention: they take double precision.")]
+        return [Note("The graph is too large for computing the ranks of attention in double precision.")]
     nodes = None
     caption = ""
     if graph.num_nodes > _MOST_NODES:
         generator = torch.Generator().manual_seed(0)
         nodes = torch.randperm(graph.num_nodes, generator=generator)[:_SAMPLED].sort().values
-        caption = f"Of the rows and columns of {_SAMPLED:,} nodes drawn from {graph.num_nodes:,}. "
+        caption = f"For the rows and columns of {_SAMPLED:,} nodes, sampled from {graph.num_nodes:,}. "
     spectra_of = spectra(encoder, x, graph.edge_index, nodes)
     count = len(spectra_of["A"])
     ranks = ", ".join(f"{_NAMES[name]} {rank(values):,}" for name, values in spectra_of.items())
@@ -48,7 +56,7 @@ def rank_blocks(encoder: GALiT, x: Tensor, graph: NodeGraph, prefix: str) -> lis
         most = rank_bound(encoder, count) if name == "P" else count
         rows.append([_NAMES[name], f"{rank(values):,}", f"{effective_rank(values):,.1f}", f"{most:,}"])
     columns = ["matrix", "rank", "effective rank", "at most"]
-    note = "The effective rank is exp of the entropy of the singular values as shares of their sum."
+    note = "The effective rank is exp(H); H is the entropy of the singular values as shares of their sum."
     table = TableBlock("Ranks of the first layer", columns, rows, frozenset({1, 2, 3}), note)
     return [Picture(f"{prefix}-ranks", title, alt, partial(_draw, spectra_of), caption), table]
 

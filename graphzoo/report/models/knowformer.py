@@ -1,4 +1,4 @@
-"""Whom the answer of a test fact attends to, by names (KnowFormer's Fig. 4)."""
+"""The entities that the answer of a fact attends to, by name (KnowFormer's Fig. 4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ _TOP, _FACTS = 10, 3
 
 
 def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefix: str) -> list[Block]:
-    """The entities that the answer attends to most, a picture per fact, by default of the test split."""
+    """A picture per fact of the entities that its answer attends to most.
+
+    Args:
+        model: The model.
+        facts: Facts (head, relation, tail) by name; empty takes some of the test split.
+        prefix: What names of pictures begin with.
+
+    Raises:
+        UsageError: if a name is unknown, or the encoder has no attention layer.
+    """
     graph = model.graph
     entities, relations = model.vocabularies
     if facts:
@@ -35,7 +44,7 @@ def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefi
     for number, (head, relation, tail) in enumerate(triples, start=1):
         weights = _attention(model, head, relation, tail)
         own = float(weights[tail])
-        # the answer keeps most for itself, and the rest is what the picture is about
+        # The answer attends mostly to itself; the picture shows the rest.
         uniform = max(1 - own, 1e-12) / max(1, graph.num_entities - 1)
         others = weights.clone()
         others[tail] = -1
@@ -47,7 +56,7 @@ def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefi
         title = f"({entities.shown(head)}, {relations.shown(relation)}, ?)"
         values_text = ", ".join(f"{name} {value:.2f}" for name, value in zip(names, values, strict=True))
         caption = (
-            f"Answer: {answer}. The entities that it attends to most in the last layer, in the mean over "
+            f"Answer: {answer}. The entities that it attends to most in the last layer, as the mean over "
             f"heads. The answer itself has {100 * own:.0f}% and is left out; 1 is an equal share of the rest."
         )
         alt = (
@@ -60,7 +69,7 @@ def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefi
 
 
 def _some_facts(model: KGModel) -> list[tuple[int, int, int]]:
-    """Test facts in an order that the seed of no run changes, each of another relation if there are some."""
+    """Some test facts, if possible of different relations; they do not depend on the seed of a run."""
     test = model.graph.test
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(test), generator=generator).tolist()
@@ -72,7 +81,7 @@ def _some_facts(model: KGModel) -> list[tuple[int, int, int]]:
 
 
 def _attention(model: KGModel, head: int, relation: int, tail: int) -> torch.Tensor:
-    """Weights of all entities in the last layer's row of the answer, [N]; a known fact is hidden for it."""
+    """Weights [N] with which the answer attends to all entities in the last layer; a known fact is hidden."""
     place, device = model._default, model.task.device
     one = [torch.tensor([number], device=device) for number in (head, relation, tail)]
     weights = model.task.attention(place.messages, *one)
@@ -84,7 +93,7 @@ def _attention(model: KGModel, head: int, relation: int, tail: int) -> torch.Ten
 def _draw(names: Sequence[str], values: Sequence[float], marks: Sequence[str]) -> Figure:
     figure = new_figure(0.65 + 0.2 * len(names))
     axes = figure.add_subplot()
-    head, other = colors_of(["head", "tail", "other"])[::2]  # no bar looks like the tails of other pictures
+    head, other = colors_of(["head", "tail", "other"])[::2]  # not the colour of tails in other pictures
     tones = [head if mark else other for mark in marks]
     axes.barh(range(len(names)), values, 0.72, color=tones)
     short = [short_name(name, 30) for name in names]

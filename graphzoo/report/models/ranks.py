@@ -14,14 +14,17 @@ from graphzoo.ops.adjacency import normalized_adjacency
 from graphzoo.ops.cosine_attention import similarity_map
 
 THRESHOLD = 1e-8
-"""Singular values above it are counted, as in the paper."""
+"""The rank is the number of singular values above this threshold, as in the paper."""
 
 
 def attention_matrix(attention: CosineAttention, states: Tensor, nodes: Tensor | None = None) -> Tensor:
-    """Mean over heads of the attention of nodes to nodes (Eq. 18 and 35), [n, n].
+    """Attention of nodes to nodes (Eq. 18 and 35), as the mean over heads, [n, n].
 
-    A layer's attention sees the states [N, D] of all nodes. The rows and columns of some `nodes` [n] may be
-    wanted; weights are shares of all nodes, so rows sum to 1 where all are wanted.
+    Args:
+        attention: Attention of a layer.
+        states: States of all nodes, [N, D].
+        nodes: Nodes [n] whose rows and columns are returned; None returns all. Weights are shares of all N
+            nodes, so that rows sum to 1 if all are returned.
     """
     queries = tuple(attention.query_map)
     keys = tuple(attention.key_map) or queries
@@ -45,7 +48,13 @@ def attention_matrix(attention: CosineAttention, states: Tensor, nodes: Tensor |
 
 
 def adjacency_matrix(edge_index: Tensor, num_nodes: int, nodes: Tensor | None = None) -> Tensor:
-    """D^(-1/2) (A + I) D^(-1/2), edges in both directions; rows and columns of `nodes`, [n, n], float64."""
+    """D^(-1/2) (A + I) D^(-1/2) with edges in both directions, [n, n], float64.
+
+    Args:
+        edge_index: Edges [2, E].
+        num_nodes: N.
+        nodes: Nodes [n] whose rows and columns are returned; None returns all.
+    """
     both = torch.cat([edge_index, edge_index.flip(0)], 1)
     sparse = normalized_adjacency(both, num_nodes, dtype=torch.float64)
     row, col, values = sparse.row_of_entry().long(), sparse.col.long(), sparse.values
@@ -60,12 +69,12 @@ def adjacency_matrix(edge_index: Tensor, num_nodes: int, nodes: Tensor | None = 
 
 
 def rank(values: Tensor) -> int:
-    """Singular values above the paper's threshold."""
+    """The number of singular values above the paper's threshold."""
     return int((values > THRESHOLD).sum())
 
 
 def effective_rank(values: Tensor) -> float:
-    """exp(entropy) of the singular values as shares of their sum: k for k equal ones.
+    """exp(entropy) of the singular values as shares of their sum; it is k for k equal values.
 
     >>> round(effective_rank(torch.ones(3)), 6)
     3.0
@@ -76,18 +85,28 @@ def effective_rank(values: Tensor) -> float:
 
 def rank_bound(encoder: GALiT, count: int) -> int:
     """The highest rank that the attention can have between `count` nodes (Eq. 35, and the constant)."""
-    # under "fro" all heads' keys span one space of D dimensions
+    # With "fro", the keys of all heads span one space of D dimensions.
     heads = encoder.init_args["num_heads"] if encoder.init_args["norm"] == "l2" else 1
     return min(count, encoder.out_channels * int(heads) + 1)
 
 
 @torch.no_grad()
 def spectra(encoder: GALiT, x: Tensor, edge_index: Tensor, nodes: Tensor | None = None) -> dict[str, Tensor]:
-    """Singular values of attention P, adjacency A and their mix, as Eq. 34 mixes them, of the first layer.
+    """Singular values of attention P, adjacency A and their mix (Eq. 34) in the first layer.
 
-    They are computed in float64: rounding in float32 alone passes the threshold. Features [N, F] are dense or
-    sparse CSR; an encoder without attention is refused. It takes O(n^3) to look at the rows and columns of
-    some `nodes` [n], or all: "P", "A" and "mix" -> values, descending, float64 [n].
+    They are computed in float64, because rounding errors of float32 exceed the threshold. It takes O(n^3).
+
+    Args:
+        encoder: The encoder.
+        x: Features [N, F], dense or sparse CSR.
+        edge_index: Edges [2, E].
+        nodes: Nodes [n] whose rows and columns are used; None uses all.
+
+    Returns:
+        The values of "P", "A" and "mix", each [n], float64, descending.
+
+    Raises:
+        ValueError: if the encoder has no attention.
     """
     if not len(encoder.layers):
         raise ValueError("the model has no attention (attention: none, or alpha 1), so there is no P")

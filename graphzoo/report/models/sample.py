@@ -1,4 +1,4 @@
-"""Some nodes of a graph, neighbours among them, in the order of their classes."""
+"""Sample nodes of a graph, some of them neighbours, sorted by class."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _NEIGHBOURS = 6
 
 @dataclass(frozen=True)
 class NodeSample:
-    """Nodes that stand for a graph in a picture."""
+    """A sample of nodes for pictures."""
 
-    nodes: Tensor  # numbers, by class, [n], int64
-    classes: Tensor  # class of each, -1 where unknown or where a node has several, [n], int64
-    linked: Tensor  # whether an edge of either direction joins two of them, [n, n], bool
+    nodes: Tensor  # node numbers, sorted by class, [n], int64
+    classes: Tensor  # class of each node, -1 if it is unknown or a node has several, [n], int64
+    linked: Tensor  # whether an edge in any direction joins two nodes, [n, n], bool
     class_names: tuple[str, ...]
-    names: tuple[str, ...]  # of the nodes
+    names: tuple[str, ...]  # names of the nodes
     num_nodes: int  # N of the whole graph
 
     @property
@@ -31,21 +31,21 @@ class NodeSample:
         return self.nodes.numel() == self.num_nodes
 
     def class_of(self, place: int) -> str:
-        """Name of a sampled node's class, or empty."""
+        """Name of the class of the node at a position of the sample; "" if it is unknown."""
         number = int(self.classes[place])
         return self.class_names[number] if number >= 0 else ""
 
     def same_class(self) -> Tensor:
-        """Pairs of two different nodes of one class, [n, n], bool."""
+        """Whether two different nodes are of the same known class, [n, n], bool."""
         known = self.classes >= 0
         same = (self.classes[:, None] == self.classes) & known[:, None] & known
         return same & ~torch.eye(self.nodes.numel(), dtype=torch.bool)
 
 
 def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
-    """At most `count` nodes: from a node of each class outwards, so that some of them are neighbours.
+    """Sample at most `count` nodes around a random node of each class, so that some are neighbours.
 
-    A random sample of a sparse graph would hold hardly an edge. Neighbours count whatever their class.
+    A uniform sample of a sparse graph would have hardly any edge. Neighbours may be of any class.
     """
     from scipy.sparse import csr_array
 
@@ -68,7 +68,7 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
             if len(chosen) >= quota:
                 break
             _grow(around, int(start), place, quota, chosen)
-    for node in order:  # classes may be smaller than their share
+    for node in order:  # fill up, as classes may be smaller than their share
         if len(chosen) >= min(count, size):
             break
         chosen.setdefault(int(node))
@@ -82,13 +82,13 @@ def sample_of(graph: NodeGraph, count: int, seed: int = 0) -> NodeSample:
 
 
 def _grow(around: Any, start: int, place: Any, quota: int, chosen: dict[int, None]) -> None:
-    """Add a node and, nearest first, nodes around it of whatever class, a few of each one's neighbours."""
+    """Add a node and the nodes around it, nearest first, with at most `_NEIGHBOURS` neighbours of each."""
     queue, seen = [start], {start}
     while queue and len(chosen) < quota:
         node = queue.pop(0)
         chosen.setdefault(node)
         others = around.indices[around.indptr[node] : around.indptr[node + 1]]
-        # all neighbours of a hub would leave room for nothing else
+        # All neighbours of a hub would fill the sample.
         for other in others[np.argsort(place[others])][:_NEIGHBOURS].tolist():
             if other not in seen:
                 seen.add(other)

@@ -292,7 +292,7 @@ def test_own_mirror_by_environment_is_tried_first(server, tmp_path, monkeypatch)
 
 
 def test_no_public_file(tmp_path):
-    with pytest.raises(DataError, match="no public file"):
+    with pytest.raises(DataError, match="no public file has this layout"):
         load_knowledge_graph("yago310-quarter", root=tmp_path)
 
 

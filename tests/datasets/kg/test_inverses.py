@@ -33,7 +33,7 @@ def test_a_relation_and_its_inverse(kept):
     told = inverse_relations(train)
     assert len(told) == (share >= 0.8)
     if told:
-        assert f"relations 'of' and 'has' turn each other round in {100 * share:.0f} %" in told[0]
+        assert f"relations 'of' and 'has' are inverse to each other in {100 * share:.0f} %" in told[0]
 
 
 def test_symmetric_relations_and_small_ones_are_left_alone():
@@ -57,7 +57,7 @@ def test_own_files_are_warned_of(tmp_path):
     rows = [f"a{i % 20}\tof\tb{i % 7}\nb{i % 7}\thas\ta{i % 20}\n" for i in range(140)]
     (tmp_path / "train.tsv").write_text("".join(rows))
     with pytest.warns(
-        GraphzooDataWarning, match="'has' and 'of' turn each other round .* keep one of the two"
+        GraphzooDataWarning, match="'has' and 'of' are inverse to each other .* keep one of the two"
     ):
         from_files(tmp_path)
     (tmp_path / "train.tsv").write_text("".join(row.partition("\n")[0] + "\n" for row in rows))

@@ -150,7 +150,7 @@ def test_bad_paths(write, tmp_path):
 def test_two_files_that_may_be_the_same_split_are_refused(write, tmp_path):
     for name, triples in (("train", TRAIN), ("val", VALID), ("dev", VALID), ("test", TEST)):
         write(f"{name}.txt", triples)
-    with pytest.raises(DataError, match="both val.txt and dev.txt; keep one of them"):
+    with pytest.raises(DataError, match="has both val.txt and dev.txt; keep one of them"):
         from_files(tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_lines_of_labels_that_are_skipped_are_told(write, tmp_path):
     lines = {str(warning.message) for warning in told if "entity2text" in str(warning.message)}
     assert lines == {
         f"{path}: 1 line without a tab between name and text, skipped (first: line 1)",
-        f"{path}: 1 line with another text of a name, skipped: the first one counts (first: line 4)",
+        f"{path}: 1 line with a second text of a name, skipped: the first text counts (first: line 4)",
     }
     path.write_bytes("a\tZürich\n".encode("latin-1"))
     with pytest.raises(DataError, match="entity2text.txt, line 1: not UTF-8"):
@@ -225,7 +225,7 @@ def test_letters_are_a_header_unless_the_graph_has_such_names(write, tmp_path):
 
 
 def test_triples_in_memory_that_are_too_few_name_the_arguments():
-    with pytest.raises(DataError, match=r"give valid= and test= too"):
+    with pytest.raises(DataError, match=r"also give valid= and test="):
         KGDataModule(triples=[("a", "r", "b"), ("b", "r", "c")])
 
 

@@ -57,15 +57,19 @@ DAMAGE = {
     "four columns": ("t.txt", GOOD + GOOD + b"a\tr\tb\tc\n", ["line 3", "got 4 columns"]),
     "several": ("t.txt", GOOD + b"a\nb\n", ["line 2", "(2 wrong lines)"]),
     "blank line": ("t.txt", GOOD + b"\n" + GOOD, ["line 2", "a blank line"]),
-    "blanks": ("t.txt", b"a r b\n", ["line 1", "got 1 column", "blanks by tabs"]),
+    "blanks": ("t.txt", b"a r b\n", ["line 1", "got 1 column", "spaces by tabs"]),
     "commas": ("t.txt", b"a,r,b\n", ["line 1", ".csv"]),
     "two blank lines": ("t.txt", GOOD + b"\n\n" + GOOD, ["a blank line (2 wrong lines); remove it"]),
     "semicolons": ("t.csv", b"a;r;b\n", ["line 1", "separate the columns by commas"]),
     "tabs for commas": ("t.csv", GOOD, ["line 1", "name a tab-separated file .tsv"]),
     "n-triples": ("t.txt", b"<a> <r> <b> .\n", ["N-Triples", "head<TAB>relation<TAB>tail"]),
     "json": ("t.txt", b'{"head": "a", "relation": "r", "tail": "b"}\n', ["JSON is not read", "<TAB>"]),
-    "late comment": ("t.txt", GOOD + b"# more\n", ["line 2", "at the top of a file only"]),
-    "further columns": ("t.txt", b"a\tr\tb\t0.5\n", ["got 4 columns", "name head, relation and tail"]),
+    "late comment": ("t.txt", GOOD + b"# more\n", ["line 2", "only at the top of a file"]),
+    "further columns": (
+        "t.txt",
+        b"a\tr\tb\t0.5\n",
+        ["got 4 columns", "name all columns"],
+    ),
     "a field less than the header": ("t.csv", b"head,relation,tail,year\na,r,b\n", ["expected 4 columns"]),
     "only a comment": ("t.csv", b"# facts, by hand\n", ["no triple"]),
     "empty": ("t.txt", b"", ["empty"]),
@@ -176,10 +180,13 @@ def test_names_of_ends_alone_change_no_order():
         ([("a", "r", float("nan"))], "row 1: the tail is missing"),
         (pd.DataFrame({"x": ["a"], "y": ["b"]}), "columns head, relation, tail"),
         ([("a", "r", "")], "row 1: the tail is empty"),
-        (("ann", "has", "bob"), "row 1: expected .*, got 'ann'\nGive a list of triples, also of one"),
+        (
+            ("ann", "has", "bob"),
+            "row 1: expected .*, got 'ann'\nGive a list of triples, even",
+        ),
         (7, "expected triples .head, relation, tail., got int"),
         (HeteroData(), "expected triples .head, relation, tail., got HeteroData"),
-        (set(ROWS), "a set has another order in each process\nGive sorted"),
+        (set(ROWS), "the order of a set differs between processes\nGive sorted"),
         ([{"a", "r", "b"}], "row 1: expected .*, got {.*\nGive a list"),
         ([{"head": "a", "relation": "r", "tail": "b"}], "row 1: expected .*, got {'head'"),
         ([("a", "r", "b"), None], "row 2: expected .*, got None"),
@@ -202,9 +209,9 @@ def test_an_error_of_the_users_own_generator_is_theirs():
 )
 def test_a_mark_inside_a_file_is_refused(write):
     part = b"\xef\xbb\xbfa\tr\tb\n"  # as an editor saves it; two of them put together
-    with pytest.raises(DataError, match="line 2: holds a byte order mark"):
+    with pytest.raises(DataError, match="line 2: has a byte order mark"):
         read_triples(write("t.txt", part + part))
-    with pytest.raises(DataError, match="line 1: holds a byte order mark"):
+    with pytest.raises(DataError, match="line 1: has a byte order mark"):
         read_triples(write("t.csv", b"a,r,b\xef\xbb\xbf\n"))
 
 
@@ -244,7 +251,7 @@ def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write)
         columns = read_triples(write(name, text.encode()))
         assert rows(columns) == [("#a", "r", "b"), ("b", "r", "a")] and columns.where(0).endswith("line 3")
         assert [notice.partition(": ")[2] for notice in columns.notices] == [
-            "1 line of three columns at the top read as comments, by their '#' or '%'"
+            "1 line of three columns at the top read as comments, because of '#' or '%'"
         ]
 
 
@@ -302,7 +309,7 @@ def test_weights_of_links_are_no_relations():
     columns = triples_from_table(pd.DataFrame(rows, columns=["source", "target", "weight"]), "kg")
     assert columns.notices == ("kg: numbers of column 'weight' are read as relations",)
     frame = pd.DataFrame(rows, columns=["source", "target", "weight"]).astype({"weight": float})
-    with pytest.raises(DataError, match=r"'weight' holds numbers with decimals, .*\n.*LinkDataModule"):
+    with pytest.raises(DataError, match=r"'weight' has numbers with decimals, .*\n.*LinkDataModule"):
         triples_from_table(frame, "kg")
 
 

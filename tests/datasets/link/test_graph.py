@@ -197,10 +197,10 @@ def test_damaged_and_foreign_files(tmp_path):
         ({"train": torch.zeros(0, 2, dtype=torch.int64)}, "at least one"),
         ({"train": torch.tensor([[0, 1, 2]])}, "int64 pairs"),
         ({"train": torch.tensor([[0.0, 1.0]])}, "int64 pairs"),
-        ({"train": torch.tensor([[0, 48]])}, "holds node 48, there are 48 nodes"),
-        ({"train": torch.tensor([[-1, 4]])}, "holds node -1"),
+        ({"train": torch.tensor([[0, 48]])}, "has node 48, but there are 48 nodes"),
+        ({"train": torch.tensor([[-1, 4]])}, "has node -1"),
         ({"train": torch.tensor([[4, 4]])}, "a link of a node with itself"),
-        ({"train": torch.tensor([[0, 47], [47, 0]])}, "holds a link twice"),
+        ({"train": torch.tensor([[0, 47], [47, 0]])}, "has a link twice"),
         ({"x": torch.zeros(47, 3)}, "features must be float32"),
         ({"x": torch.zeros(48, 3, dtype=torch.float64)}, "features must be float32"),
         ({"node_names": ("a",)}, "1 names for 48 nodes"),
@@ -214,7 +214,7 @@ def test_parts_that_do_not_fit(change, message):
 
 def test_splits_that_do_not_fit():
     pairs = torch.tensor([[0, 1], [2, 3]])
-    with pytest.raises(DataError, match="one group for each"):
+    with pytest.raises(DataError, match="give K negatives of each link"):
         LinkSplit(pairs, torch.zeros(3, 4, 2, dtype=torch.int64))
     with pytest.raises(DataError, match="positives are pairs"):
         LinkSplit(pairs[0], pairs)

@@ -93,7 +93,7 @@ def test_names_and_protocols_are_forgiving_and_errors_suggest():
     assert find_link_source("citeseer-link").protocol("original") == "original"
     for call, message in (
         (lambda: find_link_source("citeser-link"), "Did you mean: citeseer-link"),
-        (lambda: find_link_source("zzz"), "or links with a path of your own"),
+        (lambda: find_link_source("zzz"), "or links with the path of your own files"),
         (lambda: load_link_graph("citeseer-link", protocol="harte"), "Did you mean: heart"),
         (lambda: load_link_graph("ogbl-ppa", protocol="heart"), "it has ogb"),
         (

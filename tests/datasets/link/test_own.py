@@ -153,7 +153,7 @@ def test_what_is_counted(write):
         "test.tsv: 1 self-link dropped (first: line 3)",
         "train.tsv: 1 link also in test dropped: evaluated links must not be trained on",
         "train.tsv: 1 link also in valid dropped",
-        "valid.tsv: 1 link also in test dropped: a link has one part",
+        "valid.tsv: 1 link also in test dropped: a link is in one part",
     ):
         assert part in said
     assert [len(graph.positive(split)) for split in ("train", "valid", "test")] == [33, 2, 2]
@@ -185,7 +185,7 @@ def test_words_that_are_nodes_are_no_header(write, quiet):
 def test_quotes_that_belong_to_names_are_told(write, recwarn):
     graph = link_graph_from_files(write("edges.tsv", text([(f'"{u}"', f'"{v}"') for u, v in RING])))
     (said,) = [str(warning.message) for warning in recwarn]
-    assert "edges.tsv: names are in quotes, which belong to them" in said
+    assert "edges.tsv: quotes are read as part of the names" in said
     assert '"n1"' in graph.node_names
 
 
@@ -201,7 +201,7 @@ def test_weights_of_an_npz_file_are_told_to_be_ignored(tmp_path, recwarn):
     np.savez(tmp_path / "links.npz", edge_index=edges, edge_weight=np.ones(40))
     link_graph_from_files(tmp_path / "links.npz")
     (said,) = [str(warning.message) for warning in recwarn]
-    assert said.endswith("links.npz: edge_weight ignored, edges have no weights and no kinds here")
+    assert said.endswith("links.npz: edge_weight ignored: weights and types of edges are not used")
 
 
 def test_a_split_in_an_npz_file_is_told_to_be_ignored(tmp_path, recwarn):
@@ -219,7 +219,7 @@ def test_a_split_in_an_npz_file_is_told_to_be_ignored(tmp_path, recwarn):
     )
     link_graph_from_files(tmp_path / "links.npz")
     split, rest = [str(warning.message) for warning in recwarn]
-    assert "links.npz: edge_label, val_edge_index ignored; the split is drawn here" in split
+    assert "links.npz: edge_label, val_edge_index ignored, because the split is drawn" in split
     assert rest.endswith("links.npz: year ignored")
 
 
@@ -299,14 +299,17 @@ def test_features(write, recwarn):
         (b"a\tb\n\tc\n", "edges.tsv, line 2: a node without a name"),
         (b"a\tb\nc\t \n", "edges.tsv, line 2: a node without a name"),
         (b"a\tb\n\xff\tc\n", "edges.tsv, line 2: not UTF-8"),
-        (b"a\tb\rc\td\n", "edges.tsv, line 1: holds a lone carriage return"),
+        (b"a\tb\rc\td\n", "edges.tsv, line 1: has a carriage return without a line feed"),
         (b"source\ttarget\n", "edges.tsv: no"),
         (b"a\ta\n", "edges.tsv: no links; add some"),
-        (b"a\tb\nb\tc\n", "2 links are too few to set aside 5 % and 10 %; split them yourself"),
+        (
+            b"a\tb\nb\tc\n",
+            "2 links are too few to set aside 5 % for validation and 10 % for test; split them",
+        ),
         (b"\n\na\tb\n", "line 1 is blank"),
         (b"PAR1\tx\n", "2 links are too few|1 link"),
-        (b"PAR1\x15\x04", "edges.tsv: a Parquet file, which is not read; write it as .csv"),
-        (b"PK\x03\x04\x00", "edges.tsv: a zip archive, as .xlsx, .pt and .npz are, which is not read"),
+        (b"PAR1\x15\x04", "edges.tsv: a Parquet file, which cannot be read; write it as .csv"),
+        (b"PK\x03\x04\x00", "edges.tsv: a zip archive, as .xlsx, .pt and .npz are, which cannot be read"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
@@ -322,15 +325,15 @@ def test_bad_files(write, content, message):
     [
         ({"valid": None}, "no valid file"),
         ({"train": None}, "no train file"),
-        ({"edges": RING}, "both edges.tsv and train.tsv; keep all links or the split ones"),
-        ({"valid_neg": [("n0", "n9")]}, "valid_neg without test_neg; give both, or none"),
+        ({"edges": RING}, "both edges.tsv and train.tsv; keep either"),
+        ({"valid_neg": [("n0", "n9")]}, "valid_neg without test_neg; give both, or neither"),
         (
             {"valid_neg": [("n0", "n9"), ("n3", "n2")], "test_neg": [("n0", "n8")]},
-            "valid_neg.tsv, line 2: 'n3', 'n2' is a link",
+            "valid_neg.tsv, line 2: the negative 'n3', 'n2' is a link",
         ),
         (
             {"valid_neg": [("n0", "n9")], "test_neg": [("n0", "n8"), ("n7", "n7")]},
-            "test_neg.tsv, line 2: 'n7', 'n7' is a link, or a node with itself",
+            "test_neg.tsv, line 2: the negative 'n7', 'n7' is a link, or pairs a node with itself",
         ),
         ({"train": RING[30:38]}, "every link is also in"),
         ({"train.csv": b"a,b\n"}, "both train.tsv and train.csv; keep one of them"),
@@ -357,7 +360,7 @@ def test_paths_that_are_none(write, tmp_path):
     with pytest.raises(DataError, match="or a list of train, valid and test"):
         link_graph_from_files([write("a.tsv", RING), write("b.tsv", RING)])
     write("empty/readme.md", b"")
-    with pytest.raises(DataError, match="it holds readme.md"):
+    with pytest.raises(DataError, match="the folder has readme.md"):
         link_graph_from_files(tmp_path / "empty")
     with pytest.raises(ValueError, match="at least 0, got -1"):
         link_graph_from_files(write("edges.tsv", RING), split_index=-1)
@@ -398,7 +401,7 @@ def test_whatever_is_in_the_files_nothing_judged_is_seen(write, rows, directed, 
             write_parts(write, "drawn", **parts), directed=directed, split_index=index
         )
     except DataError as error:
-        reasons = ("no links", "every link is also in", "pairs without a link are wanted")
+        reasons = ("no links", "every link is also in", "pairs without a link are needed")
         assert any(reason in str(error) for reason in reasons)
         return
     n = graph.num_nodes
@@ -427,7 +430,7 @@ def test_a_drawn_split_is_told_once(tmp_path, caplog):
 @pytest.mark.parametrize("line", ["p 0 p 1", "ann smith bob"])
 def test_names_with_blanks_and_no_other_separator_are_refused(write, line):
     with pytest.raises(
-        DataError, match=r"line 1: .* columns between blanks, and a link has two nodes\n.* tabs"
+        DataError, match=r"line 1: .* columns separated by spaces, but a link has two nodes\n.* tabs"
     ):
         link_graph_from_files(write("pipe.txt", f"{line}\n".encode() * 30))
 
@@ -447,7 +450,7 @@ def test_features_in_memory_are_checked_as_those_of_files_are():
         assert found.dtype == torch.float32 and not found.requires_grad
         assert torch.equal(found.to_dense() if found.layout != torch.strided else found, x)
     x[3, 1] = torch.nan
-    with pytest.raises(DataError, match=r"x\[3, 1\] is nan; replace what is missing"):
+    with pytest.raises(DataError, match=r"x\[3, 1\] is nan; replace missing values"):
         link_graph_from_edges(edges, x)
 
 
@@ -479,7 +482,7 @@ def test_links_that_look_like_comments_are_told(write, recwarn):
 def test_a_graph_whose_links_have_no_direction_is_not_taken_as_a_directed_one(tmp_path, stored):
     graph = make_link_graph()
     graph.save(tmp_path / "mine.npz")
-    with pytest.raises(UsageError, match="have no direction, and their split is made"):
+    with pytest.raises(UsageError, match="were split as undirected links"):
         if stored:
             link_graph_from_files(str(tmp_path / "mine.npz"), directed=True)
         else:

@@ -104,7 +104,7 @@ def test_pairs_are_drawn_uniformly(listed, directed, monkeypatch):
 def test_every_free_pair_can_be_drawn():
     taken = pair_keys(all_pairs(9, False)[:30], 9, is_directed=False)
     assert len(draw_non_links(taken, 9, 6, 0)) == 6
-    with pytest.raises(DataError, match="7 pairs without a link are wanted, the graph has 6"):
+    with pytest.raises(DataError, match="7 pairs without a link are needed, but the graph has 6"):
         draw_non_links(taken, 9, 7, 0)
 
 

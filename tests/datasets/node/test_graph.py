@@ -54,18 +54,18 @@ def test_facts():
         ({"x": torch.zeros(4)}, r"\[N, F\]"),
         ({"edge_index": torch.zeros(3, 2, dtype=torch.int64)}, r"\[2, E\]"),
         ({"edge_index": torch.zeros(2, 2)}, "int64"),
-        ({"edge_index": torch.tensor([[0], [4]])}, "node 4, there are 4 nodes"),
+        ({"edge_index": torch.tensor([[0], [4]])}, "node 4, but there are 4 nodes"),
         ({"edge_index": torch.tensor([[0], [-1]])}, "node -1"),
         ({"y": torch.zeros(3, dtype=torch.int64)}, "y must be"),
         ({"y": torch.zeros(4)}, "y must be"),
-        ({"y": torch.tensor([0, 1, 2, 0])}, "3 classes or labels, class_names has 2"),
-        ({"y": torch.zeros(4, 3), "splits": {}}, "3 classes or labels, class_names has 2"),
+        ({"y": torch.tensor([0, 1, 2, 0])}, "3 classes or labels, but class_names has 2"),
+        ({"y": torch.zeros(4, 3), "splits": {}}, "3 classes or labels, but class_names has 2"),
         ({"node_names": ("a", "b")}, "2 node names for 4 nodes"),
         ({"node_names": ("a", "b", "c", "b")}, "nodes 1 and 3 are both called 'b'\nGive each"),
         ({"metric": "f1"}, "accuracy, roc_auc"),
         (
             {"splits": {"s": (NodeSplit("s", 0, torch.tensor([9]), torch.tensor([1]), torch.tensor([2])),)}},
-            "holds node 9",
+            "has node 9",
         ),
         (
             {"splits": {"s": (NodeSplit("s", 0, torch.tensor([3]), torch.tensor([1]), torch.tensor([2])),)}},
@@ -96,7 +96,7 @@ def test_splits_by_name():
         graph.split("publik")
     with pytest.raises(ValueError, match="random-50-25-25"):
         graph.split("zzz")
-    with pytest.raises(ValueError, match="add up to 100"):
+    with pytest.raises(ValueError, match="with sum 100"):
         large.split("random-50-50-25")
 
 
@@ -232,7 +232,7 @@ def test_tidy_edges_is_the_set_of_edges(data):
 
 
 def test_tidy_edges_names_the_edge():
-    with pytest.raises(DataError, match=r"edge 1 is \(3, 5\), there are 5 nodes \(0..4\); 2 such edges"):
+    with pytest.raises(DataError, match=r"edge 1 is \(3, 5\), but there are 5 nodes \(0..4\); 2 such edges"):
         tidy_edges(torch.tensor([[0, 3, -1], [1, 5, 2]]), 5)
 
 

@@ -164,7 +164,7 @@ def test_sparse_features(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"x": None}, "no x; it holds edge_index"),
+        ({"x": None}, "no x; it has edge_index"),
         ({"edge_index": None}, "no edge_index"),
         ({"x": torch.zeros(N)}, "shape [nodes, features]"),
         ({"x": torch.zeros(N, 0)}, "shape [nodes, features]"),
@@ -173,7 +173,10 @@ def test_sparse_features(tmp_path):
             "x[3, 1] is nan",
         ),
         ({"x": torch.full((N, 1), 1e300, dtype=torch.float64)}, "x[0, 0] is 1e+300 (12 such values)"),
-        ({"edge_index": torch.tensor([[0, 12], [1, 3]])}, "edge 1 is (12, 3), there are 12 nodes (0..11)"),
+        (
+            {"edge_index": torch.tensor([[0, 12], [1, 3]])},
+            "edge 1 is (12, 3), but there are 12 nodes (0..11)",
+        ),
         ({"edge_index": torch.tensor([[0], [-1]])}, "edge 0 is (0, -1)"),
         ({"edge_index": torch.zeros(5, 2, dtype=torch.int64)}, "transpose it"),
         ({"edge_index": torch.zeros(2, 5)}, "whole numbers of shape [2, edges]"),
@@ -182,11 +185,11 @@ def test_sparse_features(tmp_path):
         ({"y": torch.arange(N) / 2}, "y[1] is 0.5"),
         (
             {"y": torch.arange(N) + 10**12},
-            "y[11] is 1000000000011, which makes 1,000,000,000,012 classes for 12",
+            "y[11] is 1000000000011: 1,000,000,000,012 classes for 12",
         ),
         ({"y": torch.full((N, 2), 0.5)}, "y[0, 0] is 0.5"),
         ({"y": torch.ones(N, dtype=torch.int64)}, "every labelled node is of class '1'"),
-        ({"y": torch.tensor([[0.0, 1.0]] * N)}, "every label has one value"),
+        ({"y": torch.tensor([[0.0, 1.0]] * N)}, "no label has both values 0 and 1"),
         ({"y": None, "train_mask": None, "val_mask": None, "test_mask": None}, "no node has a label"),
         (
             {"y": torch.full((N,), -1), "train_mask": None, "val_mask": None, "test_mask": None},
@@ -200,7 +203,10 @@ def test_sparse_features(tmp_path):
             {"test_mask": torch.zeros(5, dtype=torch.bool)},
             "test_mask must be true or false for each of the 12",
         ),
-        ({"test_mask": torch.zeros(N, 2, dtype=torch.bool)}, "the masks have 1, 1, 2 splits"),
+        (
+            {"test_mask": torch.zeros(N, 2, dtype=torch.bool)},
+            "train_mask, val_mask, test_mask have 1, 1, 2 splits",
+        ),
     ],
 )
 def test_content_that_cannot_be_used(path, changes, problem):
@@ -215,7 +221,7 @@ def test_a_graph_to_predict_on_needs_no_labels(path):
     assert graph.class_names == ("a", "b")
     one = parts(y=torch.ones(N, dtype=torch.int64), test_mask=torch.zeros(N, dtype=torch.bool))
     assert node_graph_from_files(save(path, one), require_labels=False).split().test.numel() == 0
-    assert "y holds class 1, there are 1 class names" in refusal(
+    assert "y has class 1, but there are 1 class names" in refusal(
         path, require_labels=False, class_names=("a",)
     )
 
@@ -256,7 +262,7 @@ def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place
 def test_object_arrays_are_refused(tmp_path):
     path = tmp_path / "objects.npz"
     np.savez(path, **{**parts(), "y": np.array(["a", None] * 6, dtype=object)})
-    assert "y holds Python objects" in refusal(path) and "y.astype(str)" in refusal(path)
+    assert "y has Python objects" in refusal(path) and "y.astype(str)" in refusal(path)
 
 
 @pytest.mark.parametrize("content", [torch.zeros(3), [1, 2], {}])
@@ -282,7 +288,7 @@ def test_cut_off_files(path, keep):
 def test_an_archive_that_would_fill_the_memory(tmp_path):
     packed = tmp_path / "graph.npz"
     np.savez_compressed(packed, x=np.zeros((1 << 18, 100), np.float32), edge_index=np.zeros((2, 1)))
-    assert "bytes that unpack to 104," in refusal(packed)
+    assert "bytes unpack to 104," in refusal(packed)
     shutil.copy(packed, tmp_path / "graph.pt")
     assert "fill the memory" in refusal(tmp_path / "graph.pt")
 
@@ -337,7 +343,7 @@ def test_everything_else_is_told_too(path):
     with pytest.warns(GraphzooDataWarning) as caught:
         node_graph_from_files(save(path, parts(**more)))
     assert [str(warning.message) for warning in caught] == [
-        f"{path}: edge_weight ignored, edges have no weights and no kinds here",
+        f"{path}: edge_weight ignored: weights and types of edges are not used",
         f"{path}: edge_time, year ignored",
     ]
 
@@ -347,7 +353,9 @@ def test_numbers_of_classes_that_never_occur_are_told(path):
     y = np.arange(N) % 3
     y[0] = -1
     no_masks = {"train_mask": None, "val_mask": None, "test_mask": None}
-    with pytest.warns(GraphzooDataWarning, match=r"4 of the classes 0\.\.255 \(255 is not read as unknown"):
+    with pytest.warns(
+        GraphzooDataWarning, match=r"4 of the classes 0\.\.255 \(-1 means unknown, 255 does not"
+    ):
         node_graph_from_files(save(path, parts(y=torch.from_numpy(y.astype(np.uint8)), **no_masks)))
     named = {"class_names": [f"c{i}" for i in range(6)]}
     with warnings.catch_warnings():

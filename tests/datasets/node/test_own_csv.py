@@ -126,7 +126,7 @@ def nodes_of(*rows, header="id,label,f"):
         (
             NODES,
             "ann,bob\nann,zzz\n",
-            "edges.csv, line 2: node 'zzz' is not in .*Add it there or drop the edge",
+            "edges.csv, line 2: node 'zzz' is not in .*Add it to that table or drop the edge",
         ),
         (NODES, "source,target\nann,bob\n,bob\n", "edges.csv, line 3: the source is empty"),
         (NODES, "source,target\nann,bob\nann,bob,3\n", "edges.csv, line 3: expected 2 columns, got 3"),
@@ -138,7 +138,7 @@ def nodes_of(*rows, header="id,label,f"):
         (
             nodes_of("a,x,1,,1", "b,y,Köln,bus,nan", header="id,label,city,way,f"),
             EDGES,
-            r"line 3: feature 'city' is 'Köln' \('way' holds words too\).*\n.*of 0 and 1 of each word",
+            r"line 3: feature 'city' is 'Köln' \('way' also has words\).*\n.*of 0 and 1 for each word",
         ),
         (
             nodes_of("a,x,1", "b,y,2", header="id,class,f"),
@@ -151,26 +151,34 @@ def nodes_of(*rows, header="id,label,f"):
         (nodes_of("a,x,1", "b,y,1e39"), EDGES, "nodes.csv, line 3: feature 'f' is '1e39'"),
         (nodes_of("a,x,1", "b,y,"), EDGES, "nodes.csv, line 3: feature 'f' is empty"),
         (nodes_of("a,x,1", "b,y,2", "a,y,3"), EDGES, "nodes.csv, line 4: node 'a' is also in line 2"),
-        (nodes_of("a,x,1", ",y,2"), EDGES, "nodes.csv, line 3: no id, or a blank line"),
+        (nodes_of("a,x,1", ",y,2"), EDGES, "nodes.csv, line 3: no name in column 'id', or a blank line"),
         (nodes_of("a,x,1", "b,y"), EDGES, "nodes.csv, line 3: expected 3 columns, got 2"),
-        (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: no id, or a blank line"),
+        (nodes_of("a,x,1", "", "b,y,2"), EDGES, "nodes.csv, line 3: no name in column 'id', or a blank line"),
         (
             nodes_of("b,x,1,0.5,3", header="a,x,1,0.5,3"),
             EDGES,
             "line 1: expected the names .* got 'a,x,1,0.5,3'",
         ),
-        (nodes_of("b;x;0,5", header="id;label;f"), EDGES, "'f' is '0,5', features .*\n.*write 0.5 with a"),
+        (
+            nodes_of("b;x;0,5", header="id;label;f"),
+            EDGES,
+            "'f' is '0,5', but features .*\n.*write 0.5 with a",
+        ),
         (nodes_of("b,0,1,1", header="a,0,1,1"), EDGES, "line 1: expected the names"),
         (
             nodes_of("0,1,x,5", "1,0,y,6", header=",id,label,f"),
             "source,target\n1,0\n",
-            "line 1: the first column, .*, has no name, and there is a column 'id'\n.*index=False",
+            "line 1: the first column .* has no name, and there is a column 'id'\n.*index=False",
         ),
         (nodes_of(), EDGES, "nodes.csv: no "),
         ("\n", EDGES, "nodes.csv, line 1: expected the names of the columns"),
         (nodes_of("a,x,1,2", header="id,label,f,f"), EDGES, "column 'f' occurs twice"),
-        (nodes_of("a,x,1,2", header="id,label,f,Label"), EDGES, "line 1: two columns of the same name"),
-        (nodes_of("a,x", "b,y", header="id,label"), EDGES, "no column of features beside id, label"),
+        (
+            nodes_of("a,x,1,2", header="id,label,f,Label"),
+            EDGES,
+            "line 1: the names of two columns differ only by case",
+        ),
+        (nodes_of("a,x", "b,y", header="id,label"), EDGES, "no column of features, only id, label"),
         (
             nodes_of("a,x,1,train", "b,y,2,later", header="id,label,f,split"),
             EDGES,
@@ -194,7 +202,10 @@ def test_mistakes_are_named(tables, nodes, edges, problem):
 @pytest.mark.parametrize(
     ("nodes", "problem"),
     [
-        (nodes_of("ann,,1", "bob,,2"), "no node has a label; fill y .*\n  To label .*, use graphzoo predict"),
+        (
+            nodes_of("ann,,1", "bob,,2"),
+            "no node has a label; fill y .*\n  To predict labels .*, use graphzoo predict",
+        ),
         (
             nodes_of("ann,1,1", "bob,0,2", header="id,Target,f"),
             "column 'Target' is read as a feature; call it",
@@ -213,7 +224,7 @@ def test_labels_that_teach_nothing(tables, nodes, problem):
 def test_files_in_the_wrong_place(tables, tmp_path):
     folder = tables()
     (folder / "edges.csv").rename(folder / "links.csv")
-    with pytest.raises(DataError, match=r"no edges.csv \(.*\); it holds links.csv, nodes.csv"):
+    with pytest.raises(DataError, match=r"no edges.csv \(.*\); the folder has links.csv, nodes.csv"):
         node_graph_from_files(folder)
     (folder / "links.csv").rename(folder / "edges.csv")
     (folder / "edges.csv.gz").write_bytes(gzip.compress(EDGES.encode()))
@@ -294,7 +305,7 @@ def test_tables_of_other_endings_are_found(tables, tmp_path):
     (folder / "edges.csv").rename(folder / "edges.txt")
     assert node_graph_from_files(folder).fingerprint == graph.fingerprint
     (folder / "nodes.tsv").rename(folder / "people.tsv")
-    with pytest.raises(DataError, match=r"no nodes.csv .*people.tsv\nGive a table"):
+    with pytest.raises(DataError, match=r"no nodes.csv .*people.tsv\nGive tables"):
         node_graph_from_files(folder)
 
 
@@ -311,21 +322,23 @@ def test_columns_may_be_called_by_numbers(tables, columns):
 @pytest.mark.parametrize("word", ["NA", "?", "unknown", "-1"])
 def test_labels_that_may_mean_unknown_are_questioned(tables, word):
     folder = tables(NODES.replace("dee,,", f"dee,{word},"))
-    with pytest.warns(GraphzooDataWarning, match=rf"label '{re.escape(word)}' counts as a class"):
+    with pytest.warns(GraphzooDataWarning, match=rf"label '{re.escape(word)}' is taken as a class"):
         node_graph_from_files(folder)
 
 
 @pytest.mark.parametrize(("one", "other"), [("yes", "Yes"), ("1", "1.0"), ("-2", "-2.00")])
 def test_classes_that_may_be_one_are_told(tables, one, other):
     folder = tables(nodes_of(f"ann,{one},1", f"bob,{other},2", "cy,10,3"), "source,target\nann,bob\n")
-    with pytest.warns(GraphzooDataWarning, match="labels .*, .* count as different classes") as caught:
+    with pytest.warns(GraphzooDataWarning, match="labels .*, .* are taken as different classes") as caught:
         assert node_graph_from_files(folder).num_classes == 3
     assert repr(one) in str(caught[0].message) and repr(other) in str(caught[0].message)
 
 
 def test_masks_in_a_table_are_told_to_be_features(tables):
     folder = tables(nodes_of("ann,x,1,0", "bob,y,0,1", header="id,label,train_mask,Test_Mask"), "ann,bob\n")
-    with pytest.warns(GraphzooDataWarning, match="train_mask, Test_Mask: read as features; a split is a col"):
+    with pytest.warns(
+        GraphzooDataWarning, match="train_mask, Test_Mask: read as features; give a split as a col"
+    ):
         assert node_graph_from_files(folder).feature_names == ("train_mask", "Test_Mask")
 
 
@@ -336,7 +349,9 @@ def test_blanks_around_values_do_not_matter(tables):
 
 def test_a_node_in_the_place_of_the_header_is_asked_about(tables):
     folder = tables(nodes_of("bob,1", "cy,2", header="ann,0.5"), "source,target\nbob,cy\n")
-    with pytest.warns(GraphzooDataWarning, match=r"read as names of columns, of '0.5' too; is it a node\?"):
+    with pytest.warns(
+        GraphzooDataWarning, match=r"read as names of columns, one of them '0.5'; is line 1 a node\?"
+    ):
         node_graph_from_files(folder, require_labels=False)
 
 
@@ -357,11 +372,13 @@ def test_true_and_false_are_1_and_0(tables):
     text = "id,label,red,f\nann,a,True,1\nbob,b,False,2\ncy,a,true,3\n"
     graph = node_graph_from_files(tables(text, "source,target\nann,bob\n"))
     assert graph.x.tolist() == [[1, 1], [0, 2], [1, 3]]
-    with pytest.raises(DataError, match="feature 'red' is 'True', features are numbers"):
+    with pytest.raises(DataError, match="feature 'red' is 'True', but features are numbers"):
         node_graph_from_files(tables(text.replace("False", "0"), "source,target\nann,bob\n"))
 
 
 def test_measurements_as_labels_are_told(tables):
     folder = tables(nodes_of("ann,0.25,1", "bob,3,2", "cy,0.75,3"), "source,target\nann,bob\n")
-    with pytest.warns(GraphzooDataWarning, match=r"labels such as 0\.25 count as classes; numbers are not"):
+    with pytest.warns(
+        GraphzooDataWarning, match=r"labels such as 0\.25 are taken as classes; there is no regression"
+    ):
         node_graph_from_files(folder)

@@ -94,7 +94,7 @@ def test_per_class_split():
     ("arguments", "problem"),
     [
         ({"per_class": 600}, "class 0 has only 500 nodes"),
-        ({"num_test": 5000}, "5000 test nodes are wanted"),
+        ({"num_test": 5000}, "5000 test nodes are needed"),
         ({"num_valid": 0}, "at least 1"),
         ({"index": -1}, "at least 0"),
     ],
@@ -169,7 +169,9 @@ def test_a_node_in_two_parts():
         NodeSplit("a", 0, torch.tensor([1, 3]), torch.tensor([2]), torch.tensor([3]))
 
 
-@pytest.mark.parametrize(("name", "here"), [("random-60-30-20", ", here to 110"), ("random-0-50-50", "")])
+@pytest.mark.parametrize(
+    ("name", "here"), [("random-60-30-20", ", but their sum is 110"), ("random-0-50-50", "")]
+)
 def test_shares_in_a_name_that_make_no_sense_name_the_option(name, here):
-    with pytest.raises(UsageError, match=rf"--data.split {name}: .* add up to 100{here}$"):
+    with pytest.raises(UsageError, match=rf"--data.split {name}: .* with sum 100{here}$"):
         draw_split(torch.zeros(100, dtype=torch.int64), name, 0)
