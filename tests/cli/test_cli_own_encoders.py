@@ -115,7 +115,7 @@ def test_such_settings_serve_a_model_that_is_not_saved(package):
     Trainer(max_epochs=1, accelerator="cpu", enable_checkpointing=False, **quiet).fit(task, data)
     assert task.encoder.init_args == {"kind": Kind.B}
     assert Trainer(accelerator="cpu", **quiet).validate(task, data, verbose=False)
-    with pytest.raises(UsageError, match="Named: kind holds a Kind"):
+    with pytest.raises(UsageError, match="Named: kind has a Kind"):
         Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(task, data)
 
 
