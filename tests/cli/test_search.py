@@ -235,7 +235,7 @@ def test_what_is_typed_is_not_searched(search):
         assert yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] == 0.3
     assert yaml.safe_load((FOLDER / "best.yaml").read_text())["model"]["init_args"]["lr"] == 0.3
     refused = search("--out=none", "--model.lr=0.3", "--model.encoder.alpha=0.2", status=2)
-    assert "the command line and its files set everything" in refused.err and not Path("none").exists()
+    assert "the command line and its files set all options" in refused.err and not Path("none").exists()
 
 
 def test_what_an_optimizer_replaces_is_not_searched(search):
@@ -258,7 +258,7 @@ def test_what_a_file_of_settings_says_is_not_searched(search):
     assert "not searched" not in search("--trials=1", "--config=none.yaml", "--out=class").err
     Path("all.yaml").write_text("model: {lr: 0.3, encoder: {init_args: {alpha: 0.2}}}")
     refused = search("--out=none", "--config=all.yaml", status=2)
-    assert "the command line and its files set everything" in refused.err and not Path("none").exists()
+    assert "the command line and its files set all options" in refused.err and not Path("none").exists()
 
 
 def test_two_processes_share_a_folder(search, tiny_nodes, monkeypatch):

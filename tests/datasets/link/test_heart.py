@@ -195,7 +195,7 @@ def test_made_once_and_keyed_by_everything(own_cache, monkeypatch, caplog):
     graph = make_link_graph()
     caplog.set_level(logging.WARNING)
     made = hard_negatives(graph, num_negatives=10)
-    assert "making 10 negatives for each of" in caplog.text
+    assert "computing 10 negatives for each of" in caplog.text
     (path,) = files(own_cache)
     monkeypatch.setattr(heart, "_make", lambda *arguments: pytest.fail("made again"))
     for one, other in zip(made, hard_negatives(graph, num_negatives=10), strict=True):
@@ -216,7 +216,7 @@ def test_made_once_and_keyed_by_everything(own_cache, monkeypatch, caplog):
         caplog.clear()
         again = hard_negatives(graph, num_negatives=10)
         assert torch.equal(again[1].negative, made[1].negative) and path.read_bytes() == data
-        assert "hard negatives are made again" in caplog.text
+        assert "hard negatives are computed again" in caplog.text
 
 
 def test_a_whole_file_of_other_content_is_made_again(own_cache):
@@ -267,7 +267,7 @@ def test_processes_at_once_make_them_once(tmp_path):
     ]
     said = [run.communicate(timeout=300)[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
-    assert sum("making 20 negatives" in text for text in said) == 1
+    assert sum("computing 20 negatives" in text for text in said) == 1
     assert said[0].splitlines()[-1] == said[1].splitlines()[-1]
 
 
@@ -275,7 +275,7 @@ def test_what_cannot_be_made():
     graph = make_link_graph()
     with pytest.raises(DataError, match="for undirected graphs only"):
         hard_negatives(make_link_graph(is_directed=True), num_negatives=10)
-    with pytest.raises(DataError, match="nodes that are not neighbours, 40 are needed"):
+    with pytest.raises(DataError, match="39 nodes that are not its neighbours, but 40 are needed"):
         hard_negatives(graph, num_negatives=80)
     for wrong in (0, 7, -2):
         with pytest.raises(ValueError, match="even number"):

@@ -183,10 +183,10 @@ def test_files_of_torch_save_that_are_none(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "part", "change", "message"),
     [
-        ("ddi", "test", {"edge_neg": None}, "test.pt: no edge_neg; it holds edge"),
+        ("ddi", "test", {"edge_neg": None}, "test.pt: no edge_neg; the file has edge"),
         ("ddi", "train", {"edge": np.arange(4)}, r"edge is \[4\], expected \[n, 2\]"),
         ("ddi", "valid", {"edge_neg": np.arange(4)}, r"edge_neg is \[4\]"),
-        ("ddi", "train", {"edge": np.zeros((3, 2))}, "holds float64 instead of node numbers"),
+        ("ddi", "train", {"edge": np.zeros((3, 2))}, "edge has float64 instead of node numbers"),
         ("citation2", "train", {"source_node": np.arange(3)}, "differ in length"),
         ("citation2", "test", {"target_node_neg": np.arange(3)}, r"target_node_neg is \[3\]"),
     ],
