@@ -50,7 +50,7 @@ def seconds(row: Mapping[str, Any]) -> float:
 
 
 def is_of_a_gpu(row: Mapping[str, Any]) -> bool:
-    return "--trainer.accelerator" in row["command"] or "machine" not in row
+    return "NVIDIA" in row.get("machine", "")
 
 
 def validation(run: Mapping[str, Any]) -> float | None:
@@ -76,7 +76,7 @@ def line_of(name: str, kept: Mapping[str, Any], repeated: Mapping[str, Any]) -> 
         "validation repeated": shown(validation(new)),
         "epoch kept": "" if old["best_epoch"] is None else old["best_epoch"],
         "epoch repeated": "" if new["best_epoch"] is None else new["best_epoch"],
-        "kept on": kept["machine"],
+        "kept on": kept.get("machine", ""),
         "repeated on": machine(),
         "commit": commit(),
     }

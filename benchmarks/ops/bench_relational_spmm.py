@@ -4,7 +4,7 @@
     python -m benchmarks.ops.bench_relational_spmm --providers numba-64 numba-256 numba-1024 numba \
         --out benchmarks/results/relational_spmm_blocks.csv
     python -m benchmarks.ops.bench_relational_spmm --sizes fb15k-237-query wn18rr-query \
-        --providers naive numba-wide numba pyg --out benchmarks/results/relational_spmm_rows.csv
+        --providers naive numba-wide numba pyg --out rows.csv
 
 Writes results/relational_spmm.csv. Inverse edges are included. `numba-masked` leaves out every hundredth edge
 by a mask, as training does with the facts of its batch; `numba-64` and so on pass over the edges with that
