@@ -23,7 +23,7 @@ class RunSummary(RunClock):
 
     Args:
         tests: Whether the run ends with the test split.
-        for_cpu: Function from the seconds of the run and the type of device to an advice for a CPU, or "".
+        for_cpu: Function from the seconds of the run and the type of device to advice for a CPU, or "".
     """
 
     def __init__(self, tests: bool = False, for_cpu: Callable[[float, str], str] | None = None) -> None:

@@ -60,7 +60,7 @@ class WandbRun(Callback):
     Args:
         directory: Run directory, in which the run's id is remembered: a resumed run continues it.
         names: Model, data, recipe and task, for the configuration.
-        paper: Published test figures by name, `test/mrr`: logged as the constant `paper/mrr`.
+        paper: Published test scores by name, `test/mrr`: logged as the constant `paper/mrr`.
         quiet: Whether the line with the run's address is left out.
     """
 

@@ -22,7 +22,12 @@ def dashboard_parser() -> Parser:
         f"{', '.join(SECTIONS)}.",
     )
     add = parser.add_argument
-    add("--project", required=True, metavar="P", help="project of the runs; that of the logger is graphzoo")
+    add(
+        "--project",
+        required=True,
+        metavar="P",
+        help="project of the runs (default of the logger: graphzoo)",
+    )
     add("--entity", default="", metavar="E", help="user or team (default: the account that is logged in)")
     add("--task", default="all", choices=("all", *KINDS), help="only the panels of this task (default: all)")
     add("--name", default="graphzoo", help="name of the workspace (default: graphzoo)")

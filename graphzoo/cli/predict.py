@@ -84,7 +84,7 @@ def predict_parser() -> Parser:
     parser = Parser(
         "predict",
         "RUN [--queries|--score|--nodes FILE] [options]",
-        "Predict with a trained model: answer queries about a knowledge graph, suggest links of nodes, score "
+        "Predict with a trained model: answer queries about a knowledge graph, find partners of nodes, score "
         "facts or node pairs, or label nodes.",
         _EPILOG,
     )
@@ -95,7 +95,12 @@ def predict_parser() -> Parser:
     add("--model", choices=sorted(WEIGHTS), help="instead of RUN, use weights that ship with graphzoo")
     add("--queries", type=Path, metavar="FILE", help="answer these queries")
     add("--score", type=Path, metavar="FILE", help="score these facts or node pairs")
-    add("--nodes", type=Path, metavar="FILE", help="suggest links of these nodes, or label them")
+    add(
+        "--nodes",
+        type=Path,
+        metavar="FILE",
+        help="find partners of these nodes, or label these; one per line",
+    )
     add("--probabilities", action="store_true", help="add a column with the probability of each class")
     add("--embeddings", action="store_true", help="add a column for each channel of the nodes' states")
     add(
@@ -118,7 +123,7 @@ def predict_parser() -> Parser:
     add("--data.path", dest="data", nargs="+", metavar="PATH", help=graph)
     add("--batch-size", type=count, metavar="B", help="number of queries or pairs to score at once")
     explain = (
-        "instead of scores, print the K (default 5) most important paths, facts and entities of each answer"
+        "instead of scores, give the K (default 5) most important paths, facts and entities of each answer"
     )
     add("--explain", nargs="?", type=count, const=5, metavar="K", help=explain)
     weight = "weight of the reverse query (t, r^-1, ?) in the score of a fact (default: as in the run)"

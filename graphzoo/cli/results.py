@@ -55,7 +55,7 @@ def results_parser() -> Parser:
 
 
 def results_main(argv: list[str]) -> int:
-    """Print rows that `graphzoo reproduce` made, and means of single runs, beside the paper's figures."""
+    """Print rows that `graphzoo reproduce` made, and means of single runs, beside the paper's scores."""
     args = results_parser().read(argv)
     commands, form = args.commands, args.format
     damaged: list[UsageError] = []

@@ -27,7 +27,7 @@ class Variant:
 
     name: str = ""  # what sets it apart; empty for the only row
     options: dict[str, Any] = field(default_factory=dict)  # of `fit`, that it adds
-    paper: dict[str, str] = field(default_factory=dict)  # data -> published figures, as recipes write them
+    paper: dict[str, str] = field(default_factory=dict)  # data -> published scores, as recipes write them
 
     @property
     def folder(self) -> str:
@@ -35,7 +35,7 @@ class Variant:
         return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.")
 
     def published(self, plan: Plan) -> dict[str, Published]:
-        """The paper's figures for this row."""
+        """The paper's scores for this row."""
         if not self.name:
             return published_values(plan.model, plan.recipe, plan.data)
         recipe = plan.recipe.rpartition("/")[2]
@@ -177,7 +177,7 @@ def _read_ablation(name: str, plan: Plan) -> tuple[str, list[Variant]]:
                 parse_published(figures)
             except (AttributeError, ValueError) as error:
                 raise UsageError(
-                    f"{path}: row {number}: {figures!r} for {data} is not a figure\nWrite acc=0.85±0.01"
+                    f"{path}: row {number}: {figures!r} for {data} is not a score\nWrite acc=0.85±0.01"
                 ) from error
         variants.append(Variant(parts["name"], parts["options"], parts["paper"]))
     folders = [variant.folder for variant in variants]

@@ -133,7 +133,7 @@ class TrainingBatches(Dataset[TripleBatch]):
         samplers: Samplers of neighbourhoods by the first epoch of their use, beginning with 0. Where it is
             None, and without any sampler, queries see the whole graph.
         hides: Which edges of a query's own fact its neighbourhood leaves out.
-        answers: Known answers, which batches bring along; None for none.
+        answers: Known answers to include in batches; None for none.
         hides_batch: Whether queries on the whole graph do not see the facts of their global batch; if not,
             only those of their loader item are hidden.
         dropout: Facts hidden from the neighbourhoods of an epoch; None for none.

@@ -65,8 +65,8 @@ class KGDataModule(GraphDataModule):
         download: Whether missing files may be fetched; None means yes unless GRAPHZOO_OFFLINE is set.
         batch_size: Queries of an optimiser step over all ranks and micro-batches.
         micro_batch_size: Largest number of queries that go through the encoder at once while training. None
-            chooses it by memory: gradients of a micro-batch take at most a quarter of the free memory, and
-            on a CPU at most 1 GiB.
+            chooses it by memory: what a micro-batch keeps for its backward pass takes at most a quarter of
+            the free memory, and on a CPU at most 1 GiB.
         eval_batch_size: Distinct queries of an evaluation batch; None takes `micro_batch_size` or
             `batch_size`.
         max_valid_triples: Validate on a fixed sample of this many triples, the same for every seed; None

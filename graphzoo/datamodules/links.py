@@ -70,8 +70,8 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         batch_size: Training links of an optimiser step over all ranks and micro-batches, not counting their
             negatives.
         micro_batch_size: Largest number of training links that go through the encoder at once while training.
-            None chooses it by memory: gradients of a micro-batch take at most a quarter of the free memory,
-            and on a CPU at most 1 GiB. For node encoders, None is a rank's whole share.
+            None chooses it by memory: what a micro-batch keeps for its backward pass takes at most a quarter
+            of the free memory, and on a CPU at most 1 GiB. For node encoders, None is a rank's whole share.
         eval_batch_size: Pairs scored at once; for query encoders, distinct source nodes.
         num_negatives: Negatives per training link.
         structured_negatives: Whether a link's negatives have its source, (u, v) -> (u, w), instead of being
@@ -88,7 +88,8 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         num_neighbors: n, largest number of neighbours followed from a node in a hop.
         max_nodes: Largest number of nodes in a subgraph; None for the most that depth and num_neighbors
             allow. It fixes the shape of PENCIL's projection.
-        num_relabelings: Orders of the nodes in which each pair is scored in evaluation; scores are averaged.
+        num_relabelings: How often evaluation scores each pair, each time with its nodes in another order;
+            scores are averaged.
         both_directions: Whether evaluation also scores each pair as (v, u); scores are averaged.
         neighbourhood: Nodes K that a query encoder sees near the source of a pair, by personalised PageRank,
             instead of the whole graph. A training pair has its own neighbourhood, which contains its target

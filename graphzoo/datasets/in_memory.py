@@ -54,7 +54,7 @@ class GivenData:
 
 
 def links_in_memory(data: Any) -> GivenData:
-    """Read links in any form that `given_data` takes for an encoder of pairs, without drawing a split.
+    """Read links in any form that `given_data` takes for a pair encoder, without drawing a split.
 
     Raises:
         UsageError: if the data are not links.
@@ -69,7 +69,7 @@ def links_in_memory(data: Any) -> GivenData:
 def given_data(data: Any, encoder: str, split_index: int = 0) -> GivenData:
     """Check data in memory: triples, a graph of PyG, networkx or graphzoo, an edge_index or an adjacency.
 
-    If the data have both labels and links, encoders of nodes learn the labels and all others the links.
+    If the data have both labels and links, node encoders learn the labels and all others the links.
 
     Args:
         data: The data.
@@ -238,7 +238,7 @@ def _try_split(arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]], *, is_direc
 
 
 def _learns_labels(encoder: str, found: bool, names: str, attributes: Iterable[Any]) -> bool:
-    """Whether labels are learnt; warns if an encoder of nodes learns links for lack of labels."""
+    """Whether labels are learnt; warns if a node encoder learns links for lack of labels."""
     if encoder == "node" and not found:
         there_are = ", ".join(sorted(map(str, attributes))) or "none"
         warn(f"data has no labels (attribute {names}), so links are learnt; its attributes are {there_are}")

@@ -142,7 +142,7 @@ class PENCIL(PairEncoder):
         max_nodes: N_max, which decides the shape of the projection and so its scale; None takes the data's.
         multiplicative_residual: Whether P_k(A Z) is added to each layer.
         residual_norm: "row" divides each row of A + I by its sum, "column" each column by the square root of
-            its sum, "none" leaves A + I as it is.
+            its node's row sum, "none" leaves A + I as it is.
         projection_init: "orthogonal", or what the paper compares it with: "shifted_gaussian" (mean 0.1) and
             "low_rank" (5), whose entries have the spread of the orthogonal one's.
         trainable_projection: Whether the projection is learned; if not, it stays as it was drawn.

@@ -284,7 +284,7 @@ def _shareable(value: Any) -> Any:
 
 
 def _results(place: Path | None, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's test figures, if it was this checkpoint that was tested."""
+    """The run's test scores, if this checkpoint was the one that was tested."""
     path = None if place is None else place / "results.json"
     if path is None or not path.is_file():
         return {}
@@ -416,4 +416,4 @@ def _ends_of_card(evaluated: float, exported: float, *, tested: bool) -> str:
         return f" It scores {export}{', as in this test' if tested else ''}."
     if not tested:
         return f" It scores {export}, where the run scores {run}."
-    return f" These figures are those of {run}; what was exported scores {export}."
+    return f" These scores are those of {run}; the exported model scores {export}."

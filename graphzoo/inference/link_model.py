@@ -109,7 +109,7 @@ class LinkModel(TrainedModel):
                 `KGModel.predict` calls it `filter_known`.
             candidates: Look for partners among these nodes only; None: among all.
             data: Another graph, see `graphzoo.load`.
-            batch_size: Pairs (for encoders of queries: nodes) scored at a time; None chooses by memory.
+            batch_size: Pairs (for query encoders: nodes) scored at a time; None chooses by memory.
 
         Returns:
             One row per partner, nodes in the given order, best partner first. Columns: `node`, `partner`;

@@ -64,7 +64,7 @@ class LinkPlace:
                 "graphzoo.heuristics"
             )
         x = None
-        if transform is not None and task.batching != "sources":  # encoders of queries read no features
+        if transform is not None and task.batching != "sources":  # query encoders read no features
             if graph.x is None:
                 raise UsageError(
                     f"{graph.name}: its nodes have no features, but the model was trained with "

@@ -275,7 +275,7 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
 
 
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
-    """The model's graph as inputs of its program, by name, for an encoder of nodes.
+    """The model's graph as inputs of its program, by name, for a node encoder.
 
     If the only transform of features is standardisation, its mean and scale are included.
 

@@ -172,9 +172,8 @@ def _column_chunks(x: Tensor, dtype: torch.dtype) -> Iterator[tuple[slice, Tenso
     """Dense chunks of columns, [N, c] each."""
     num_nodes, num_columns = x.shape
     width = max(1, CHUNK_BYTES // max(1, num_nodes * dtype.itemsize))
-    if (
-        x.layout is not torch.strided and width >= num_columns
-    ):  # one chunk: the host need not read the entries
+    # In a single chunk, the host need not read the number of entries.
+    if x.layout is not torch.strided and width >= num_columns:
         x = SparseMatrix.from_tensor(x.detach()).to_dense()
     by_column = None if x.layout is torch.strided else SparseMatrix.from_tensor(x.detach()).transpose()
     for start in range(0, num_columns, width):

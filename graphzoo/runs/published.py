@@ -13,9 +13,9 @@ from graphzoo.catalog.tasks import is_error
 _HITS = [f"hits@{k}" for k in (1, 3, 10, 20, 50, 100)]
 PROTOCOLS = {"whole_graph": "on the whole graph", "neighbourhood": "in neighbourhoods"}
 """Protocols in words, by the prefix of metrics that are not of the run's own one: test/whole_graph/mrr."""
-# How links are split and which negatives they have: figures under two of these are not compared.
+# How links are split and which negatives they have: scores under two of these are not compared.
 _LINKS = ("original", "ogb", "heart", "heart-ours", "ours", "vgae", "nbfnet")
-_USUAL = (None, "original", "ogb")  # what recipes of links with a published figure mean, if they name none
+_USUAL = (None, "original", "ogb")  # what recipes of links with a published score mean, if they name none
 _OTHERS = [f"{protocol}/{name}" for protocol in PROTOCOLS for name in ("mrr", *_HITS[:3], "mr")]
 SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "ap", "rmse", *_OTHERS))
 
@@ -32,7 +32,7 @@ _ROUNDING = 1e-9  # of a sum of decimal figures
 
 
 class Published(NamedTuple):
-    """A figure of a paper: the mean, and its standard deviation where the paper gives one."""
+    """A score of a paper: the mean, and its standard deviation where the paper gives one."""
 
     value: float
     deviation: float | None = None
@@ -74,7 +74,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None]:
 def average_metrics(
     tested: Sequence[Mapping[str, float]], published: Mapping[str, Published]
 ) -> dict[str, dict[str, Any]]:
-    """Mean, deviation, the paper's figure and all values of every metric that all runs have."""
+    """Mean, deviation, the paper's score and all values of every metric that all runs have."""
     common = set.intersection(*(set(metrics) for metrics in tested))
     rows = {}
     for name in shown_metrics(common):
@@ -110,13 +110,13 @@ def find_recipe(model: str, recipe: str, data: str) -> Preset | None:
 
 
 def published_values(model: str, recipe: str, data: str) -> dict[str, Published]:
-    """The published figures in a recipe's header, as `test/<metric>`; see `find_recipe`."""
+    """The published scores in a recipe's header, as `test/<metric>`; see `find_recipe`."""
     preset = find_recipe(model, recipe, data)
     return {} if preset is None else parse_published(preset.header.get("paper", ""))
 
 
 def is_comparable(model: str, recipe: str, data: str, result: Mapping[str, Any]) -> bool:
-    """Whether a run evaluated its links under the protocol of the figures that its recipe names."""
+    """Whether a run evaluated its links under the protocol of the published scores that its recipe names."""
     protocol = (result.get("split") or {}).get("name")
     preset = find_recipe(model, recipe, data)
     if protocol not in _LINKS or preset is None:
@@ -183,7 +183,7 @@ def check_figures(figures: Iterable[Any]) -> None:
     """
     for figure in figures:
         if not (math.isnan(value := float(figure)) or abs(value) <= _LARGEST):
-            raise ValueError(f"{value} is not a figure of a test")
+            raise ValueError(f"{value} is not a score of a test")
 
 
 def check_names(content: Mapping[str, Any]) -> None:

@@ -151,7 +151,7 @@ class Record:
         return read_curves(self.path / "metrics.csv")
 
     def published(self) -> dict[str, Published]:
-        """The figures published for its recipe and protocol; none for a recipe that is no longer there."""
+        """The scores published for its recipe and protocol; none for a recipe that is no longer there."""
         names = self.model, self.recipe, self.data
         try:
             return published_values(*names) if is_comparable(*names, self.result) else {}
@@ -215,7 +215,7 @@ class Group:
         return compare(name, mean, *paper, std=deviation, runs=count, tested=source.get("tested"))
 
     def published(self) -> dict[str, Published]:
-        """The paper's figures: of the row, else of the recipe."""
+        """The paper's scores: of the row, else of the recipe."""
         if self.row:
             papers = {
                 name: (one.get("paper"), one.get("paper_std")) for name, one in self.row["metrics"].items()

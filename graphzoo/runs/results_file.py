@@ -85,14 +85,14 @@ def _without(section: Any, names: set[str]) -> Any:
 
 
 def is_tested(result: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> bool:
-    """Whether the figures of a results.json are of this checkpoint, by its `epoch` and `global_step`."""
+    """Whether the metrics of a results.json are of this checkpoint, by its `epoch` and `global_step`."""
     epoch = result.get("checkpoint_epoch", result.get("best_epoch"))
     step = result.get("checkpoint_step")  # earlier versions did not write it
     return epoch == checkpoint.get("epoch") and step in (None, checkpoint.get("global_step"))
 
 
 def selection_of(result: Mapping[str, Any]) -> str | None:
-    """Which checkpoint the figures of a results.json are of: one of `SELECTED`, or None."""
+    """Which checkpoint the metrics of a results.json are of: one of `SELECTED`, or None."""
     if "selection" in result:
         selection = result["selection"]
         return selection if selection in SELECTED else None

@@ -25,7 +25,7 @@ def left_out(damaged: list[UsageError] | None) -> Iterator[None]:
 
 
 def main_metric(row: Mapping[str, Any]) -> str:
-    """The metric that a row is shown by: the first with a published figure, else the first."""
+    """The metric that a row is shown by: the first with a published score, else the first."""
     metrics: Mapping[str, Any] = row["metrics"]
     published = (name for name in metrics if metrics[name].get("paper") is not None)
     return next(published, next(iter(metrics)))

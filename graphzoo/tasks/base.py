@@ -224,9 +224,8 @@ class Task(LightningModule):
                 self.check_start(*self._begun)  # the data may have changed since the first call
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
-            with torch.device(
-                "cpu"
-            ):  # a GPU, where Lightning builds modules, draws others from the same seed
+            # On a GPU, where Lightning builds modules, the same seed draws other weights.
+            with torch.device("cpu"):
                 self.build(self._datamodule().spec)
             if self.start_from:
                 self._begin_with(self.start_from)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class HeuristicEstimation(LinkPrediction):
-    """Trains an encoder of pairs to predict a heuristic, by squared error (Truong et al., 2026, 3.3, C.1).
+    """Trains a pair encoder to predict a heuristic, by squared error (Truong et al., 2026, 3.3, C.1).
 
     Pairs, negatives and subgraphs are those of `LinkPrediction`. The target is not "link or not" but the
     heuristic's score of the pair in the graph of all training links, see `HeuristicTargets`. The metric is

@@ -51,8 +51,8 @@ class LinkPrediction(Task):
 
     Args:
         encoder: `GraphSpec -> PairEncoder | NodeEncoder | QueryEncoder | GraphPairScorer`.
-        decoder: "hadamard", "dot", "concat" or "linear", see `PairDecoder`; None: "linear" for encoders of
-            pairs, else "hadamard". A `QueryEncoder` has its own.
+        decoder: "hadamard", "dot", "concat" or "linear", see `PairDecoder`; None takes "linear" for pair
+            encoders, else "hadamard". A `QueryEncoder` has its own.
         dropout: Dropout rate on the input of each of the decoder's layers.
         hide_positives: Whether the batch's links are hidden from encoders of the whole graph. False is for
             comparison: the answers leak.
@@ -62,7 +62,7 @@ class LinkPrediction(Task):
         weight_decay: Decoupled weight decay, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`; None: never.
         lr_gamma: See `lr_milestones`.
-        num_draws: See `KGCompletion`; for encoders of queries.
+        num_draws: See `KGCompletion`; for query encoders.
         seed: Seed of noise and dropout.
         start_from: Weights to begin with: a folder that `graphzoo export` wrote.
     """
@@ -213,7 +213,7 @@ class LinkPrediction(Task):
         self.micro_batches.accumulate()
 
     def places_to_cut(self, batch: PairBatch) -> list[int]:
-        """Behind every pair; for encoders of queries, behind all pairs of a source."""
+        """Behind every pair; for query encoders, behind all pairs of a source."""
         return batch.places_to_cut(by_source=self.batching == "sources")
 
     def part_loss(self, batch: PairBatch) -> Tensor:

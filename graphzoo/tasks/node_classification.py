@@ -345,7 +345,7 @@ class NodeClassification(Task):
         if classes != known:
             raise UsageError(
                 f"the model's classes are {listed(known)}, those of {datamodule.graph.name} are "
-                f"{listed(classes)}; labels are compared by number, so the figures would be wrong\n"
+                f"{listed(classes)}; labels are compared by number, so the metrics would be wrong\n"
                 "Give data with these classes (`class_names` of an .npz or .pt file says which), or predict"
             )
         super().check_data(trained, datamodule)

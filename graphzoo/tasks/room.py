@@ -31,7 +31,7 @@ def refuse_untrainable(trainer: Trainer, module: LightningModule) -> None:
         part = outline
     weights = _sized(part)
     learned = [p for p in weights if p.requires_grad]
-    # All tasks use Adam, which keeps two moments of each weight, unless an optimizer replaces the method.
+    # All tasks use Adam, which keeps two moments of each weight, unless another optimiser replaces it.
     adam = isinstance(module, Task) and "configure_optimizers" not in vars(module)
     kept, beside = (3, ", gradients and Adam's two moments") if adam else (1, " and gradients")
     refuse_what_cannot_fit(

@@ -170,7 +170,7 @@ def checkpoints_of(model: object, run_dir: Path, config: Mapping[str, Any]) -> l
 
 
 def _published(state: RunState) -> dict[str, float]:
-    """The paper's test figures, where the recipe names them."""
+    """The paper's test scores, if the recipe names them."""
     with contextlib.suppress(UsageError):  # the run names a recipe that is no longer there
         published = published_values(state.model, state.plan.recipe, state.data)
         return {name: figure.value for name, figure in published.items()}

@@ -61,7 +61,7 @@ def fit(
         data: Name of a data set, as for `--data`; or data in memory: triples (a DataFrame, an array [n, 3], a
             list of (head, relation, tail), or a dict of train, valid and test), a PyG `Data`, a networkx
             graph, an edge_index [2, E], or a KnowledgeGraph, NodeGraph or LinkGraph. Labelled nodes (`y` of
-            PyG, "y" or "label" of networkx) are classified by encoders of nodes; other encoders predict
+            PyG, "y" or "label" of networkx) are classified by node encoders; other encoders predict
             links. The run keeps a copy, data.npz, so that it can be loaded, tested and resumed by itself.
         callbacks: A callback of Lightning, or several, beside the command's own.
         **overrides: Options of the command by name: `max_epochs=5`, `seed=1`, `run_dir="mine"`,

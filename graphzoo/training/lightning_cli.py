@@ -314,7 +314,7 @@ class GraphzooCLI(LightningCLI):
     before_test = before_validate
 
     def _write(self) -> None:
-        """Write the settings; of a resumed run, drop the figures that it is about to log again.
+        """Write the settings; of a resumed run, drop the values that it is about to log again.
 
         That one is left as it was until its checkpoint, data and optimiser have been found to fit.
         """
@@ -377,7 +377,7 @@ class GraphzooCLI(LightningCLI):
         self._report("test", self.plan.checkpoint, {})
 
     def _report(self, split: str, chosen: Path | None, validated: dict[str, float]) -> None:
-        """Write results.json and the table per relation, and print the figures."""
+        """Write results.json and the table per relation, and print the metrics."""
         if self.trainer.is_global_zero:
             # without a checkpoint of its own a resumed training still holds the one that it began with
             evaluated = Evaluated(chosen, self.checkpoint if chosen is not None else None, validated)

@@ -196,7 +196,7 @@ def _check_named_once(
     for option, other in OF_OPTIMIZER.items():
         if has_optimizer and plan.names(option):
             raise UsageError(
-                f"--optimizer replaces the task's own optimizer, so --{option} would be ignored\nGive {other}"
+                f"--optimizer replaces the task's own optimiser, so --{option} would be ignored\nGive {other}"
             )
     return task
 

@@ -239,7 +239,7 @@ def test_what_an_optimizer_replaces_is_not_given_beside_it(option, tmp_path):
     in_file = [*words[:4], "--config", str(tmp_path / "mine.yaml"), words[-1]]
     for given in (words, in_file):
         with pytest.raises(
-            UsageError, match=r"replaces the task's own optimizer[\s\S]*Give --(optimizer|lr_scheduler)"
+            UsageError, match=r"replaces the task's own optimiser[\s\S]*Give --(optimizer|lr_scheduler)"
         ):
             make_plan("fit", given)
     assert make_plan("fit", [*words[:-1], "--optimizer.lr=1"]).arguments[-1] == "--optimizer.lr=1"

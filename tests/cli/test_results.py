@@ -185,8 +185,8 @@ def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_nodes, name)
         ("rows: [{name: a, options: {lr: 1}}]", "row 1: 'lr' is not an option"),
         ("rows: [{name: a b}, {name: A-b}]", "two rows are called 'a b'"),
         ("rows: [{name: ..}]", "is not a name for a row"),
-        ("rows: [{name: a, paper: {cora: 0.85}}]", "0.85 for cora is not a figure"),
-        ("rows: [{name: a, paper: {cora: acc=high}}]", "'acc=high' for cora is not a figure"),
+        ("rows: [{name: a, paper: {cora: 0.85}}]", "0.85 for cora is not a score"),
+        ("rows: [{name: a, paper: {cora: acc=high}}]", "'acc=high' for cora is not a score"),
     ],
 )
 def test_wrong_ablations_are_refused_by_row(cli, content, message):

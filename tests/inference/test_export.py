@@ -379,13 +379,13 @@ def both_ends(umls_run, tmp_path):
         (
             ["--reverse-weight", "0"],
             0.0,
-            "0.4); what was exported scores forward queries.",
+            "0.4); the exported model scores forward queries.",
             "scores forward queries, where",
         ),
         (
             ["--reverse-weight=0.2"],
             0.2,
-            "0.4); what was exported scores queries in both directions",
+            "0.4); the exported model scores queries in both directions",
             "0.2), where the run scores",
         ),
     ],
@@ -409,7 +409,7 @@ def test_a_program_of_both_ends_asks_from_one(both_ends, umls, tmp_path, monkeyp
     with pytest.raises(UsageError, match="for forward queries with --reverse-weight 0"):
         export_run(both_ends, tmp_path / "refused", to="torch.export")
     folder = export_run(both_ends, tmp_path / "program", to="torch.export", reverse_weight=0.0)
-    assert "what was exported scores forward queries" in (folder / "README.md").read_text()
+    assert "the exported model scores forward queries" in (folder / "README.md").read_text()
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)  # the card's example names the folder as it lies beside it
     exec(code, found := {})

@@ -95,7 +95,7 @@ def provide_files(
         raise DownloadError(remedy(missing, first, reason))
     target = next(filter(is_writable, places), None)
     if target is None:
-        raise DownloadError(remedy(missing, first, f"{' and '.join(map(str, places))} not writable"))
+        raise DownloadError(remedy(missing, first, f"no folder is writable ({', '.join(map(str, places))})"))
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / ".download.lock"):
         # another process may have fetched everything while this one waited
