@@ -256,6 +256,10 @@ class LastCheckpoint(Checkpoint):
             if isinstance(name, str) and isinstance(value, float):
                 self._metrics[name] = torch.tensor(value, dtype=torch.float64)
 
+    def forget_metrics(self) -> None:
+        """Forget the metrics of the checkpoint, which are of other data."""
+        self._metrics = {}
+
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:

@@ -21,7 +21,7 @@ from graphzoo.callbacks.summary import RunSummary
 from graphzoo.catalog.classes import class_path
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError, normalise
-from graphzoo.runs.published import published_values
+from graphzoo.runs.published import is_comparable, published_values
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.processes import abort_group, lost_a_process
 from graphzoo.tasks.base import Task
@@ -116,6 +116,23 @@ class Artifacts(Callback):
             datamodule.save_artifacts(self.directory)
 
 
+class PaperLine(Callback):
+    """Leaves out the paper's line of a `WandbRun` if links are evaluated under another protocol."""
+
+    def __init__(self, state: RunState) -> None:
+        self.names = state.model, state.plan.recipe, state.data
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        with contextlib.suppress(UsageError):  # the run names a recipe that is no longer there
+            split = datamodule.describe_split() if hasattr(datamodule, "describe_split") else None
+            if not is_comparable(*self.names, {"split": split}):
+                for callback in callbacks:
+                    if isinstance(callback, own.WandbRun):
+                        callback.paper = {}
+
+
 def callbacks_of(
     state: RunState,
     run_dir: Path,
@@ -139,7 +156,10 @@ def callbacks_of(
             import wandb
 
             wandb.setup()  # reads WANDB_SILENT; before it, wandb warns of what Lightning's logger passes
-        callbacks.append(own.WandbRun(run_dir, dict(names), _published(state), quiet=plan.quiet))
+        callbacks += [
+            PaperLine(state),
+            own.WandbRun(run_dir, dict(names), _published(state), quiet=plan.quiet),
+        ]
     fits = plan.command == "fit"
     if config["logger"] is not False and fits:
         callbacks += [LearningRateMonitor(logging_interval="epoch"), own.Diagnostics()]

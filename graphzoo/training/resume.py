@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, WeightAveraging
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from graphzoo.callbacks.checkpoint import forget_best
+from graphzoo.callbacks.checkpoint import LastCheckpoint, forget_best
 from graphzoo.catalog.classes import defaults_of, is_same_class
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (
@@ -278,7 +278,7 @@ class ResumeGuard(Callback):
         )
 
     def _refuse(self, trainer: Trainer, what: str, remedy: str) -> None:
-        """Raise a `UsageError`; with `override` warn, and forget the best scores, which are of other data."""
+        """Raise a `UsageError`; with `override` warn, and forget the scores, which are of other data."""
         if not self.override:
             raise UsageError(f"{what}\nGive {remedy}, or add --override")
         self.is_other_data = True
@@ -286,6 +286,8 @@ class ResumeGuard(Callback):
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:
                 forget_best(callback)
+            elif isinstance(callback, LastCheckpoint):
+                callback.forget_metrics()
             elif isinstance(callback, EarlyStopping):
                 callback.best_score, callback.wait_count = torch.tensor(math.inf), 0
                 callback.best_score *= 1 if callback.mode == "min" else -1

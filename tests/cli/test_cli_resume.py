@@ -250,6 +250,16 @@ def test_other_data_are_told_and_noted_where_they_are_wanted(folder, trained, cl
     assert cli("fit", folder, "--trainer.max_epochs=4").status == 0 and results(folder)["resumed"] == told
 
 
+def test_validations_of_other_data_are_not_the_run_s(trained, cli, tiny_kg, results):
+    shutil.copytree(tiny_kg, "other")
+    lines = Path("other/train.txt").read_text().splitlines()
+    Path("other/train.txt").write_text("\n".join([*lines[1:], "entity3\tnext\tentity9"]) + "\n")
+    more = ["--ckpt_path", trained, "--run_dir", "run", "--trainer.max_epochs=3", "--override"]
+    result = cli("fit", *more, "--data.path=other", "--trainer.limit_val_batches=0")
+    assert result.status == 0, result.err
+    assert not results("run")["validation"]
+
+
 def test_a_test_needs_no_model_and_no_data(trained, cli):
     """Trap: LightningCLI asks for --model although the checkpoint knows it."""
     assert cli("test", "--ckpt_path", trained).status == 0

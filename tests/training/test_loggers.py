@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 from jsonargparse import Namespace
 
+from graphzoo.callbacks import WandbRun
+from graphzoo.training.callbacks import PaperLine
 from graphzoo.training.loggers import _place_wandb
 
 
@@ -78,3 +80,21 @@ def test_trials_of_searches_are_told_apart_and_their_seeds_averaged():
     assert "trial" not in arguments.group
     group, name = placed["a/s/trials/0003/seed-1"]
     assert re.fullmatch(r"knowformer-umls-s-[0-9a-f]{4}-trial-0003", group) and name == f"{group}-seed-1"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "protocol", "is_drawn"),
+    [
+        ("pencil/citeseer-link", "original", True),
+        ("pencil/citeseer-link", "heart", False),
+        ("pencil/citeseer-link-heart", "heart", True),
+        ("pencil/no-longer-there", "heart", True),
+    ],
+)
+def test_the_paper_s_line_is_not_that_of_another_protocol(recipe, protocol, is_drawn, tmp_path):
+    run = WandbRun(tmp_path, paper={"test/mrr": 0.5})
+    data = SimpleNamespace(describe_split=lambda: {"name": protocol})
+    trainer = SimpleNamespace(callbacks=[run], datamodule=data)
+    state = SimpleNamespace(model="pencil", data="citeseer-link", plan=SimpleNamespace(recipe=recipe))
+    PaperLine(state).on_fit_start(trainer, None)
+    assert run.paper == ({"paper/mrr": 0.5} if is_drawn else {})
