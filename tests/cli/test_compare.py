@@ -391,7 +391,7 @@ def test_a_trial_that_ignores_its_end_is_killed(stand_in, cli, nodes, monkeypatc
     assert cli("compare", *nodes, *words).status == 1
     assert Path("found/runs/000-mlp.log").read_text() == "told\ntold\n", "asked twice, then ended"
     (trial,) = trials("found")
-    assert trial["seconds"] < 8 and trial["note"].startswith("its share, 0 s, was over"), trial
+    assert trial["seconds"] < 8 and trial["note"].startswith("its share, 0 s, ended"), trial
 
 
 @pytest.mark.parametrize(

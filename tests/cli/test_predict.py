@@ -487,7 +487,7 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
     [
         (
             [],
-            "either --nodes FILE .* or --score FILE .*\nFor the best partners of every node list all of them",
+            "either --nodes FILE .* or --score FILE .*\nFor the best partners of every node, list all nodes",
         ),
         (
             ["--queries", "Q"],

@@ -205,7 +205,7 @@ def test_a_networkx_graph_without_labels_is_one_of_links(folder):
 def test_a_networkx_graph_with_labels_needs_features(folder):
     graph = networkx.path_graph(9)
     networkx.set_node_attributes(graph, {node: node % 2 for node in graph}, "y")
-    with pytest.raises(UsageError, match="labels and no features"):
+    with pytest.raises(UsageError, match="labels but no features"):
         graphzoo.fit("galit", graph, **QUICK)
     networkx.set_node_attributes(graph, {0: 1.0}, "x")
     with pytest.raises(UsageError, match="node 1 has no 'x'"):
