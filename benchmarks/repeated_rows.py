@@ -10,10 +10,10 @@ is done; the next call goes on with the rows that are not in it.
 from __future__ import annotations
 
 import argparse
-import csv
 import shlex
 import tempfile
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,9 @@ COLUMNS = ("row", "seed", "split", "metric", "kept", "repeated", "validation kep
 
 def first_run(row: Mapping[str, Any]) -> list[str]:
     """Words of the command that makes the row's first run only."""
-    words = shlex.split(row["command"])[1:]
-    kept: list[str] = []
-    while words:
-        word = words.pop(0)
-        if word in ("--seeds", "--splits"):
-            words.pop(0)
-        elif not word.startswith(("--seeds=", "--splits=")):
-            kept.append(word)
-    kept += ["--seeds", str(row["seeds"][0])]
-    if row["splits"]:
-        kept += ["--splits", str(row["splits"][0])]
-    return [*kept, "--in-process"]
+    words = [*shlex.split(row["command"])[1:], "--in-process"]  # of options that are repeated the last counts
+    words += ["--seeds", str(row["seeds"][0])]
+    return [*words, "--splits", str(row["splits"][0])] if row["splits"] else words
 
 
 def seconds(row: Mapping[str, Any]) -> float:
@@ -88,10 +79,10 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", help="names of the rows; all that are not done if left out")
     args = parser.parse_args()
     rows = {path.parent.name: read_row(path) for path in (RESULTS / "rows").glob("*/row.json")}
-    done = set()
-    if TABLE.exists():
-        with TABLE.open(newline="") as file:
-            done = {line["row"] for line in csv.DictReader(file)}
+    if unknown := sorted({*(args.rows or ())} - {*rows}):
+        near = get_close_matches(unknown[0], rows) or ["results/rows lists them"]
+        parser.error(f"no kept row is called {unknown[0]!r}: {', '.join(near)}")
+    done = {str(line["row"]) for line in others(TABLE, row="")}
     for name in sorted(rows, key=lambda name: (seconds(rows[name]), name)):
         row = rows[name]
         wanted = name in args.rows if args.rows else name not in done

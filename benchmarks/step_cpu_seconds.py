@@ -7,10 +7,10 @@ loss of the last one. CPU time says something on a machine whose cores are busy,
 not.
 """
 
+import argparse
 import os
 import resource
 import statistics
-import sys
 import tempfile
 from dataclasses import replace
 from typing import Any
@@ -44,12 +44,16 @@ class Clock(Callback):
 
 def main() -> None:
     """Take the steps, add the line."""
-    name, path, model, data, recipe = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    for word in ("name", "file", "model", "data", "recipe"):
+        parser.add_argument(word)
+    name, path, model, data, recipe = vars(parser.parse_args()).values()
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         words = [f"--model={model}", f"--data={data}", f"--recipe={recipe}", f"--run_dir={folder}/run"]
         plan = make_plan("fit", [*words, "--quiet", "--trainer.limit_val_batches=0"])
-        run_plan(replace(plan, tests=False, leaves_graph=False, callbacks=(clock,)))
+        if status := run_plan(replace(plan, tests=False, leaves_graph=False, callbacks=(clock,))):
+            raise SystemExit(status)
     spent = [after - before for before, after in zip(clock.marks, clock.marks[1:], strict=False)][WARM_UP:]
     is_new = not os.path.exists(path)
     with open(path, "a", encoding="utf-8") as file:

@@ -1,7 +1,8 @@
 import pytest
 
 from benchmarks.common import RESULTS
-from benchmarks.repeated_rows import first_run, is_of_a_gpu, line_of, seconds
+from benchmarks.repeated_rows import first_run, is_of_a_gpu, line_of, main, seconds
+from graphzoo.cli.reproduce import reproduce_parser
 from graphzoo.runs.row import read_row
 
 ROWS = {path.parent.name: read_row(path) for path in (RESULTS / "rows").glob("*/row.json")}
@@ -10,14 +11,24 @@ ROWS = {path.parent.name: read_row(path) for path in (RESULTS / "rows").glob("*/
 @pytest.mark.parametrize(
     ("command", "splits", "words"),
     [
-        ("galit cora --seeds 3-9", None, ["galit", "cora", "--seeds", "3"]),
-        ("mlp actor --splits=2-4", [2, 3, 4], ["mlp", "actor", "--seeds", "3", "--splits", "2"]),
-        ("knowformer umls --recipe 'a b'", None, ["knowformer", "umls", "--recipe", "a b", "--seeds", "3"]),
+        ("galit cora --seeds 3-4", None, ["galit", "cora"]),
+        ("mlp actor --seeds 3,4 --splits=2-4", [2, 3, 4], ["mlp", "actor"]),
+        ("knowformer umls --seeds 3,4 --recipe 'a b'", None, ["knowformer", "umls"]),
     ],
 )
 def test_the_first_run_of_a_row(command, splits, words):
     row = {"command": f"graphzoo reproduce {command}", "seeds": [3, 4], "splits": splits}
-    assert first_run(row) == ["reproduce", *words, "--in-process"]
+    made = reproduce_parser().parse_known_args(first_run(row)[1:])[0]
+    assert [made.model, made.data] == words and made.in_process
+    assert made.seeds == "3" and made.splits == ("2" if splits else "")
+    assert made.recipe == ("a b" if "a b" in command else None)
+
+
+def test_a_row_that_is_not_there(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["repeated_rows", "--rows", "galit-corra"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "'galit-corra': galit-cora" in capsys.readouterr().err
 
 
 def test_a_row_that_repeats_itself():

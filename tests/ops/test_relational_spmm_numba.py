@@ -54,38 +54,23 @@ def test_the_number_of_threads_changes_no_bit(kind, size, many_small_pieces, tor
             assert torch.equal(result[i], results[0][i])
 
 
-def test_pieces_cover_every_segment_and_block_once(many_small_pieces, torch_threads, monkeypatch):
+@pytest.mark.parametrize(("kernel", "size"), [("_sum_products", 300), ("sum_narrow_products", 32)])
+def test_pieces_cover_everything_once(kernel, size, many_small_pieces, torch_threads, monkeypatch):
     graph = random_graph(20, 300, 4)
     calls = []
-    kernel = backend._sum_products
+    original = getattr(backend, kernel)
 
     def record(*arguments):
         calls.append(arguments[-2:])
-        kernel(*arguments)
+        original(*arguments)
 
-    monkeypatch.setattr(backend, "_sum_products", record)
+    monkeypatch.setattr(backend, kernel, record)
     torch_threads(3)
-    relational_spmm(torch.randn(20, 300), torch.randn(4, 300), graph, backend="numba")
+    relational_spmm(torch.randn(20, size), torch.randn(4, size), graph, backend="numba")
     calls.sort()
     assert len(calls) == 3 * backend.PIECES_PER_THREAD
-    assert calls[0][0] == 0 and all(a[1] == b[0] for a, b in zip(calls, calls[1:], strict=False))
-
-
-def test_pieces_of_narrow_rows_cover_every_segment_once(many_small_pieces, torch_threads, monkeypatch):
-    graph = random_graph(20, 300, 4)
-    calls = []
-    kernel = backend.sum_narrow_products
-
-    def record(*arguments):
-        calls.append(arguments[-2:])
-        kernel(*arguments)
-
-    monkeypatch.setattr(backend, "sum_narrow_products", record)
-    torch_threads(3)
-    relational_spmm(torch.randn(20, 32), torch.randn(4, 32), graph, backend="numba")
-    calls.sort()
-    assert len(calls) == 3 * backend.PIECES_PER_THREAD
-    assert calls[0][0] == 0 and calls[-1][1] == 20
+    num_blocks = -(-size // backend.MAX_BLOCK)
+    assert calls[0][0] == 0 and calls[-1][1] == (20 if size == 32 else num_blocks * (20 + 300))
     assert all(a[1] == b[0] for a, b in zip(calls, calls[1:], strict=False))
 
 
