@@ -1,4 +1,4 @@
-"""Tables of an evaluation against their definitions and scikit-learn, and the files they are kept in."""
+"""Tables of an evaluation, compared with their definitions and scikit-learn, and their files."""
 
 import json
 import math
@@ -33,8 +33,8 @@ RELATIONS = ("all", "NA", "likes")
 
 
 @pytest.fixture(scope="module")
-def asked():
-    """Ranks of both directions of 40 triples, ties among them."""
+def ranked_triples():
+    """Ranks of both directions of 40 triples, some of them tied, and the triples."""
     generator = torch.Generator().manual_seed(3)
     heads, relations, tails = (torch.randint(0, n, (40,), generator=generator) for n in (30, 3, 30))
     triples = torch.stack([heads, relations, tails], dim=1)
@@ -47,11 +47,11 @@ def by_name(tables):
     return {table.name: table for table in tables}
 
 
-def test_relations_have_the_figures_of_their_own_ranks(asked):
-    (best, worst, index), triples = asked
+def test_figures_of_a_relation_come_from_its_own_ranks(ranked_triples):
+    (best, worst, index), triples = ranked_triples
     found = by_name(triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS))["relations"]
     assert (found.kind, found.x, found.y) == ("bars", "relation", ("mrr",))
-    assert list(found.data.relation.unique()) == list(RELATIONS)  # one of them is itself called "all"
+    assert list(found.data.relation.unique()) == list(RELATIONS)  # one relation is named "all"
     for row in found.data.itertuples():
         number = RELATIONS.index(row.relation)
         chosen = triples[index % 40, 1] == number
@@ -70,12 +70,12 @@ def test_categories_follow_the_mean_number_of_answers():
     facts = torch.tensor([*facts, facts[0]])  # a fact known twice counts once
     assert categories(facts, 5) == ["1-1", "1-N", "N-1", "N-N", ""]
     boundary = torch.tensor([[0, 0, 1], [0, 0, 2], [3, 0, 4]])
-    assert categories(boundary, 1) == ["1-N"], "a mean of 1.5 is many, as with Bordes"
+    assert categories(boundary, 1) == ["1-N"], "from a mean of 1.5 on it is N, as in Bordes et al. (2013)"
     assert categories(boundary.flip(1), 1) == ["N-1"]
 
 
-def test_rank_bins_say_what_hits_say(asked):
-    (best, worst, index), triples = asked
+def test_rank_bins_agree_with_hits(ranked_triples):
+    (best, worst, index), triples = ranked_triples
     found = by_name(triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS))["ranks"].data
     assert found["head"].sum() == found["tail"].sum() == 40
     for k in (1, 3, 10):
@@ -84,8 +84,8 @@ def test_rank_bins_say_what_hits_say(asked):
     assert (found["from"].to_numpy()[1:] == found["to"].to_numpy()[:-1]).all()
 
 
-def test_worst_and_best_triples_bear_names(asked):
-    (best, worst, index), triples = asked
+def test_worst_and_best_triples_have_names_and_labels(ranked_triples):
+    (best, worst, index), triples = ranked_triples
     labels, of_relations = {"entity 1": "the first"}, {"NA": "is near to"}
     texts = {"labels": labels, "relation_labels": of_relations}
     tables = by_name(triple_tables((best, worst, index), triples, triples, ENTITIES, RELATIONS, **texts))
@@ -107,7 +107,7 @@ def test_worst_and_best_triples_bear_names(asked):
     assert triple_tables((nothing, nothing, nothing), triples, triples, ENTITIES, RELATIONS) == ()
 
 
-def test_texts_stand_for_names_and_shared_ones_have_the_name_behind_them():
+def test_labels_replace_names_and_a_shared_label_keeps_the_name():
     data = {"head": ["Q1", "Q2", "Q3", "moon", "Q1"], "head_label": ["Earth", "moon", "moon", "", "Earth"]}
     table = Table.of("worst", "Worst", "table", {**data, "rank": range(5)})
     shown = table.shown()
@@ -116,11 +116,11 @@ def test_texts_stand_for_names_and_shared_ones_have_the_name_behind_them():
     assert table.data["head"].tolist() == data["head"] and "head_label" in table.data
 
 
-def test_classes_and_confusion_are_scikit_learns():
+def test_classes_and_confusion_agree_with_scikit_learn():
     generator = torch.Generator().manual_seed(1)
     target = torch.randint(0, 4, (200,), generator=generator)
-    logits = torch.randn(200, 5, generator=generator)  # nobody belongs to the last class
-    logits[:, 2] = -9.0  # and nobody is said to belong to the third
+    logits = torch.randn(200, 5, generator=generator)  # no node belongs to the last class
+    logits[:, 2] = -9.0  # no node is predicted to be of the third
     names = ["a", "b", "nan", "d", "e"]
     tables = by_name(node_tables(logits, target, names))
     assert set(tables) == {"classes", "confusion"}
@@ -134,14 +134,14 @@ def test_classes_and_confusion_are_scikit_learns():
     assert (cells.loc[names, names].to_numpy() == matrix).all()
 
 
-def test_embedding_is_the_principal_plane():
+def test_embedding_is_the_plane_of_two_principal_components():
     generator = torch.Generator().manual_seed(2)
     states = torch.randn(60, 7, generator=generator) * torch.arange(1, 8)
     expected = PCA(n_components=2, svd_solver="full").fit_transform(states.double().numpy())
     found = project(states).numpy()
     assert np.abs(found) == pytest.approx(np.abs(expected), abs=1e-9)
     assert project(torch.ones(3, 4)).abs().sum() == 0  # all nodes in one place
-    assert project(torch.arange(3.0)[:, None])[:, 1].tolist() == [0, 0, 0]  # one channel has no second
+    assert project(torch.arange(3.0)[:, None])[:, 1].tolist() == [0, 0, 0]  # no second component
     before = torch.get_rng_state()
     sample = sample_nodes(5000)
     assert torch.equal(torch.get_rng_state(), before) and torch.equal(sample, sample_nodes(5000))
@@ -165,7 +165,7 @@ def test_embedding_shows_the_sampled_nodes():
     assert sorted(shown.x) == [-1.0, 1.0] and shown.y.tolist() == [0.0, 0.0]
 
 
-def test_nodes_are_named_whose_class_is_least_and_most_probable():
+def test_worst_and_best_nodes_are_ordered_by_the_probability_of_their_class():
     logits = torch.tensor([[0.0, 0.0], [3.0, 0.0], [1.0, 0.0], [0.0, 4.0]])
     names = ["half", "wrong", "right", "surest"]
     tables = by_name(node_tables(logits, torch.tensor([0, 1, 0, 1]), ["x", "y"], nodes=names))
@@ -176,10 +176,10 @@ def test_nodes_are_named_whose_class_is_least_and_most_probable():
     assert worst.probability.tolist() == pytest.approx(expected)
     logits = torch.zeros(30, 2)
     many = by_name(node_tables(logits, torch.zeros(30, dtype=torch.int64), ["x", "y"], nodes=range(30)))
-    assert many["worst"].data.node.tolist() == list(range(20)), "as many as of triples, equal ones in order"
+    assert many["worst"].data.node.tolist() == list(range(20)), "ties keep their order"
 
 
-def test_yes_no_labels_have_areas_and_nothing_made_up():
+def test_yes_no_labels_have_an_auroc_or_nan():
     target = torch.tensor([[1.0, 0.0], [0.0, math.nan], [1.0, 0.0]])
     (found,) = node_tables(torch.tensor([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), target, ["x", "y"])
     assert found.name == "classes" and found.y == ("auroc",)
@@ -189,7 +189,7 @@ def test_yes_no_labels_have_areas_and_nothing_made_up():
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_hits_curve_and_scores_are_those_of_the_figures(own):
+def test_link_tables_agree_with_the_figures(own):
     generator = torch.Generator().manual_seed(4)
     positive = torch.randint(0, 9, (50,), generator=generator).double()
     negative = torch.randint(0, 9, (50, 120) if own else (120,), generator=generator).double() - 2
@@ -222,7 +222,7 @@ def test_hits_curve_and_scores_are_those_of_the_figures(own):
     assert link_tables(positive * math.nan, negative) == ()
 
 
-def test_equal_scores_make_a_histogram_too():
+def test_equal_scores_have_a_histogram():
     bins = by_name(link_tables(torch.zeros(3).double(), torch.zeros(4).double()))["scores"].data
     assert (bins.positives.sum(), bins.negatives.sum()) == (3, 4)
 
@@ -258,7 +258,7 @@ def evaluation():
     return Evaluation("test", {"test/mrr": 0.1 + 0.2, "test/auroc": math.nan}, tables)
 
 
-def test_files_hold_every_bit(tmp_path):
+def test_a_loaded_evaluation_equals_the_saved_one(tmp_path):
     kept = evaluation()
     kept.save(tmp_path / "evaluation" / "test")
     found = Evaluation.load(tmp_path / "evaluation" / "test")
@@ -291,7 +291,7 @@ def test_damaged_files_are_named(tmp_path, file, harm):
     assert file in str(error.value) and len(str(error.value).splitlines()) <= 6
 
 
-def test_a_changed_digit_is_noticed(tmp_path):
+def test_a_changed_digit_is_detected(tmp_path):
     evaluation().save(tmp_path / "test")
     path = tmp_path / "test" / "rows.csv"
     path.write_bytes(path.read_bytes().replace(b"2", b"3", 1))
@@ -299,7 +299,7 @@ def test_a_changed_digit_is_noticed(tmp_path):
         Evaluation.load(tmp_path / "test")
 
 
-def test_whole_tables_beside_a_damaged_one(tmp_path):
+def test_undamaged_tables_are_loaded_beside_a_damaged_one(tmp_path):
     evaluation().save(tmp_path / "test")
     (tmp_path / "test" / "rows.csv").unlink()
     damaged = []
@@ -310,7 +310,7 @@ def test_whole_tables_beside_a_damaged_one(tmp_path):
     assert found.tables and len(damaged) == 1 and "rows.csv is damaged" in damaged[0]
 
 
-def test_an_index_cannot_name_files_elsewhere(tmp_path):
+def test_an_index_cannot_name_files_outside_its_folder(tmp_path):
     evaluation().save(tmp_path / "test")
     path = tmp_path / "test" / "index.json"
     content = json.loads(path.read_text())
@@ -320,7 +320,7 @@ def test_an_index_cannot_name_files_elsewhere(tmp_path):
         Evaluation.load(tmp_path / "test")
 
 
-def test_an_evaluation_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_old_evaluation(tmp_path, monkeypatch):
     folder = tmp_path / "test"
     evaluation().save(folder)
     monkeypatch.setattr(pd.DataFrame, "to_csv", lambda *a, **k: (_ for _ in ()).throw(OSError("disk full")))
@@ -338,7 +338,7 @@ def test_an_evaluation_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
 
 
-def test_an_evaluation_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+def test_a_failed_rename_keeps_the_old_evaluation(tmp_path, monkeypatch):
     folder = tmp_path / "test"
     evaluation().save(folder)
     rename = Path.rename
@@ -355,8 +355,8 @@ def test_an_evaluation_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["test"]
 
 
-def test_the_printed_table_takes_no_relation_called_all_for_all_relations(asked, capsys):
-    (best, worst, index), triples = asked
+def test_a_relation_named_all_is_not_printed_as_the_total(ranked_triples, capsys):
+    (best, worst, index), triples = ranked_triples
     rows = group_table(best, worst, index, triples, RELATIONS, ties="realistic", hits=(1, 10))
     assert sum(row["relation"] == "all" for row in rows) == 6
     print_table("test", {"test/mrr": 0.5, "test/mr": 9.0}, rows, "test", TASKS["kg-completion"])
@@ -366,7 +366,7 @@ def test_the_printed_table_takes_no_relation_called_all_for_all_relations(asked,
         assert f"{row['mrr']:.4f}" in line
 
 
-def test_tables_refuse_what_cannot_be_drawn():
+def test_tables_refuse_wrong_definitions():
     rows = pd.DataFrame({"a": [1]})
     with pytest.raises(ValueError, match="column b"):
         Table("rows", "", "bars", rows, x="b")
