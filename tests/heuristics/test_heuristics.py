@@ -1,4 +1,4 @@
-"""Every heuristic against networkx, against numbers worked out by hand, and in little memory."""
+"""Every heuristic, compared with networkx and with values computed by hand, also in little memory."""
 
 import math
 
@@ -22,7 +22,7 @@ from graphzoo.heuristics import (
     shortest_path,
 )
 
-# 0 - 1, 0 - 2, 1 - 3, 2 - 3, 3 - 4, 5 - 6, 7: a square with a tail, an edge, a node.
+# 0 - 1, 0 - 2, 1 - 3, 2 - 3, 3 - 4, 5 - 6, 7: a square with a tail, an edge, an isolated node.
 SQUARE = [[0, 0, 1, 2, 3, 5], [1, 2, 3, 3, 4, 6]]
 
 
@@ -36,7 +36,7 @@ def katz_by_inverse(adjacency, beta):
     return np.linalg.inv(np.eye(len(dense)) - beta * dense) - np.eye(len(dense))
 
 
-def test_the_matrix_is_of_a_simple_graph():
+def test_the_matrix_has_no_loops_and_no_repeated_edges():
     found = adjacency_matrix([[0, 0, 1, 2], [1, 1, 0, 2]], 3).toarray()
     np.testing.assert_array_equal(found, [[0, 1, 0], [1, 0, 0], [0, 0, 0]])
     directed = adjacency_matrix([[0, 0, 2], [1, 1, 1]], 3, symmetric=False).toarray()
@@ -58,14 +58,14 @@ def test_paths_by_hand(square):
     found = shortest_path(square, pairs)
     np.testing.assert_array_equal(found, [3, 3, 2, 1, 1, math.inf, 0, math.inf])
     np.testing.assert_array_equal(shortest_path(square, pairs, unreachable=-1)[[5, 7]], [-1, -1])
-    # Around the square without 0 - 1; nothing else leads to 4 or 6.
+    # Without 0 - 1 the path goes around the square; nodes 4 and 6 have one link each.
     hidden = shortest_path(square, [[0, 1], [1, 0], [3, 4], [6, 5], [0, 4]], hide_link=True)
     np.testing.assert_array_equal(hidden, [3, 3, math.inf, math.inf, 3])
     assert diameter(square) == 3 and diameter(adjacency_matrix([[], []], 4)) == 0
 
 
 def test_katz_by_hand():
-    # Walks between the ends of an edge have odd lengths, one of each.
+    # Between the ends of an edge there is one walk of every odd length.
     edge = adjacency_matrix([[0], [1]], 2)
     beta = 0.3
     np.testing.assert_allclose(katz(edge, [[0, 1]], beta=beta), [beta / (1 - beta**2)], rtol=1e-9)
@@ -75,7 +75,7 @@ def test_katz_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_overlaps_are_networkx(seed):
+def test_overlaps_agree_with_networkx(seed):
     adjacency, graph = random_graph(num_edges=260, seed=seed)
     pairs = all_pairs(adjacency.shape[0])
     known = [tuple(pair) for pair in pairs.tolist()]
@@ -88,7 +88,7 @@ def test_overlaps_are_networkx(seed):
     np.testing.assert_allclose(resource_allocation(adjacency, pairs), ra, rtol=1e-13)
 
 
-def test_directed_overlaps_count_where_both_lead_and_by_how_many_lead_there():
+def test_directed_overlaps_use_common_successors_and_their_in_degrees():
     adjacency, graph = random_graph(num_edges=400, directed=True)
     pairs = all_pairs(adjacency.shape[0])
     shared = [set(graph.successors(u)) & set(graph.successors(v)) for u, v in pairs.tolist()]
@@ -101,7 +101,7 @@ def test_directed_overlaps_count_where_both_lead_and_by_how_many_lead_there():
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_paths_are_networkx(directed):
+def test_paths_agree_with_networkx(directed):
     adjacency, graph = random_graph(directed=directed)
     pairs = all_pairs(adjacency.shape[0])
     lengths = dict(nx.all_pairs_shortest_path_length(graph))
@@ -113,15 +113,15 @@ def test_paths_are_networkx(directed):
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("beta", [0.005, 0.1])
-def test_katz_is_the_inverse(directed, beta):
+def test_katz_is_the_matrix_inverse(directed, beta):
     adjacency, _ = random_graph(directed=directed)
     pairs = all_pairs(adjacency.shape[0])
     expected = katz_by_inverse(adjacency, beta)[*pairs.T]
     np.testing.assert_allclose(katz(adjacency, pairs, beta=beta), expected, rtol=1e-8, atol=1e-15)
 
 
-def test_katz_is_networkx():
-    # networkx gives sums over all nodes: of one column of walks, and 1 for the walk that stays.
+def test_katz_agrees_with_networkx():
+    # networkx gives the sum over all nodes, and adds 1 for the walk of length 0.
     adjacency, graph = random_graph()
     beta, num_nodes = 0.05, adjacency.shape[0]
     pairs = np.stack(np.meshgrid(np.arange(num_nodes), np.arange(num_nodes)), -1).reshape(-1, 2)
@@ -131,7 +131,7 @@ def test_katz_is_networkx():
 
 
 def test_katz_keeps_the_precision_of_distant_pairs():
-    # On a path of 30 edges the ends have one walk of 30 steps, and few longer ones that matter.
+    # One walk of 30 steps joins the ends of a path of 30 edges; walks longer than 32 steps hardly count.
     path = adjacency_matrix([range(30), range(1, 31)], 31)
     beta = 0.005
     ends = katz(path, [[0, 30], [30, 0]], beta=beta)
@@ -141,16 +141,17 @@ def test_katz_keeps_the_precision_of_distant_pairs():
     assert 0 < ends[0] < 1e-68
 
 
-def test_katz_of_ends_whose_squares_are_too_small_for_a_number():
+def test_katz_of_distant_pairs_whose_squared_score_underflows():
     path = adjacency_matrix([range(110), range(1, 111)], 111)
     for distance in (70, 80, 100):
-        expected = 0.005**distance * (1 + (distance + 2) * 0.005**2)  # once a step back; twice: below 1e-5
+        # The shortest walk and those with one step back; more steps back change less than 1e-5.
+        expected = 0.005**distance * (1 + (distance + 2) * 0.005**2)
         np.testing.assert_allclose(katz(path, [[5, 5 + distance]], beta=0.005), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("heuristic", [katz, shortest_path])
 @pytest.mark.parametrize("directed", [False, True])
-def test_a_hidden_link_is_a_deleted_one(heuristic, directed):
+def test_hiding_a_link_is_deleting_it(heuristic, directed):
     adjacency, graph = random_graph(directed=directed)
     edges = np.array(graph.edges)[:40]
     pairs = np.concatenate([edges, edges[:5, ::-1], all_pairs(adjacency.shape[0])[:60]])
@@ -170,7 +171,7 @@ def test_a_hidden_link_is_a_deleted_one(heuristic, directed):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_pagerank_is_networkx(directed):
+def test_pagerank_agrees_with_networkx(directed):
     adjacency, graph = random_graph(directed=directed)
     pairs = all_pairs(adjacency.shape[0])
     p = nx.pagerank(graph, alpha=0.85, tol=1e-15, max_iter=1000)
@@ -180,7 +181,7 @@ def test_pagerank_is_networkx(directed):
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.85])
-def test_personalized_pagerank_is_networkx(directed, alpha):
+def test_personalized_pagerank_agrees_with_networkx(directed, alpha):
     adjacency, graph = random_graph(directed=directed)
     num_nodes = adjacency.shape[0]
     pairs = all_pairs(num_nodes)
@@ -189,7 +190,7 @@ def test_personalized_pagerank_is_networkx(directed, alpha):
         found = nx.pagerank(graph, alpha=alpha, personalization={source: 1}, tol=1e-15, max_iter=2000)
         walk[source] = [found[node] for node in range(num_nodes)]
     u, v = pairs.T
-    # networkx starts from everywhere, and leaves a trace of that where no walk leads.
+    # networkx starts its iteration at all nodes, and a trace remains at nodes that cannot be reached.
     one_way = personalized_pagerank(adjacency, pairs, alpha=alpha, symmetric=False)
     np.testing.assert_allclose(one_way, walk[u, v], rtol=1e-7, atol=1e-13)
     both = personalized_pagerank(adjacency, pairs, alpha=alpha)
@@ -200,14 +201,14 @@ def test_personalized_pagerank_is_networkx(directed, alpha):
 
 @pytest.mark.parametrize("name", HEURISTICS)
 @pytest.mark.parametrize("directed", [False, True])
-def test_memory_and_batches_do_not_show(name, directed):
+def test_results_do_not_depend_on_memory_or_batches(name, directed):
     adjacency, _ = random_graph(num_nodes=150, num_edges=500, directed=directed)
     pairs = all_pairs(150)[:3000]
     expected = HEURISTICS[name](adjacency, pairs)
     if name != "pagerank":
         one_by_one = HEURISTICS[name](adjacency, pairs, max_bytes=1)
         np.testing.assert_allclose(one_by_one, expected, rtol=1e-13)
-    # Which end of its pairs a batch starts from shows within the stated error.
+    # A batch chooses the end of its pairs to start from, which may change scores within the stated error.
     parts = [HEURISTICS[name](adjacency, part) for part in np.array_split(pairs, 7)]
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=2e-9)
     assert HEURISTICS[name](adjacency, pairs[:0]).shape == (0,)
@@ -226,11 +227,11 @@ def test_the_working_memory_is_bounded(name):
     HEURISTICS[name](adjacency, pairs, max_bytes=limit)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Beside it are copies of the matrix and of the pairs; 3000 columns of 3000 nodes would take 70 MB.
+    # The rest is for copies of the matrix and of the pairs. 3000 columns of 3000 nodes would take 70 MB.
     assert peak < 2.5 * limit + 60 * adjacency.nnz + 100 * len(pairs), peak
 
 
-def test_katz_refuses_a_series_without_end():
+def test_katz_refuses_a_divergent_series():
     # A clique of 40 nodes: the norm of its matrix is 39.
     u, v = np.triu_indices(40, 1)
     clique = adjacency_matrix([u, v], 40)
@@ -243,8 +244,8 @@ def test_katz_refuses_a_series_without_end():
     np.testing.assert_allclose(short, [0.1 + 38 * 0.01 + (39 + 38 * 38) * 0.001], rtol=1e-13)
 
 
-def test_katz_of_links_one_way_says_that_it_is_not_sure():
-    """No walk of a star is longer than a step: the series ends, though the norm proves nothing."""
+def test_katz_of_directed_links_is_refused_if_it_may_diverge():
+    """Walks in a directed star have at most one step. The series is finite, but the norm does not show it."""
     star = adjacency_matrix([[0] * 50_000, range(1, 50_001)], 50_001, symmetric=False)
     with pytest.raises(UsageError, match=r"may not converge[\s\S]*max_length 3"):
         katz(star, [[0, 1]])
@@ -260,7 +261,7 @@ def test_wrong_pairs_are_refused(name, square):
 
 
 @pytest.mark.parametrize("name", HEURISTICS)
-def test_other_matrices_are_refused(name, square):
+def test_matrices_of_other_classes_or_shapes_are_refused(name, square):
     with pytest.raises(ValueError, match=r"square scipy.sparse.csr_array, got csr_matrix of shape \[8, 8\]"):
         HEURISTICS[name](sparse.csr_matrix(square), [[0, 1]])
     for other in (square[:7], sparse.csr_array(np.ones(8)), np.eye(8)):
@@ -283,35 +284,34 @@ def test_wrong_settings_are_refused(square):
             call()
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_is_listed_and_loads():
     assert set(dir(heuristics)) == set(heuristics.__all__)
     for name in heuristics.__all__:
         assert getattr(heuristics, name).__name__ == name
 
 
-def test_pagerank_ends_where_rounding_is_all_that_is_left():
+def test_pagerank_ends_with_alpha_near_one():
     graph = nx.gnp_random_graph(200, 0.05, seed=1)
     edges = np.array(graph.edges()).T
     adjacency = adjacency_matrix(edges, 200)
     degree = np.array([d for _, d in graph.degree()])
-    product = (degree[0] / degree.sum()) * (
-        degree[1] / degree.sum()
-    )  # where a walk that never begins anew ends
+    # Without restarts, a walk is at each node with a probability proportional to the degree.
+    product = (degree[0] / degree.sum()) * (degree[1] / degree.sum())
     assert pagerank(adjacency, [[0, 1]], alpha=0.9999)[0] == pytest.approx(product, rel=0.01)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.85, 0.99])
 @pytest.mark.parametrize("leaves", [300, 10_000])
-def test_pagerank_ends_at_a_hub_whose_rounding_never_does(leaves, alpha):
+def test_pagerank_ends_at_a_hub_whose_rounding_oscillates(leaves, alpha):
     star = adjacency_matrix(np.stack([np.zeros(leaves, int), np.arange(1, leaves + 1)]), leaves + 1)
-    # hub h = alpha leaves l + c and l = alpha h / leaves + c, of c = (1 - alpha) / (leaves + 1)
-    begin = (1 - alpha) / (leaves + 1)
-    hub = begin * (1 + alpha * leaves) / (1 - alpha**2)
-    leaf = alpha * hub / leaves + begin
+    # Hub h and leaf l solve h = alpha leaves l + c, l = alpha h / leaves + c; c = (1 - alpha) / (leaves + 1).
+    restart = (1 - alpha) / (leaves + 1)
+    hub = restart * (1 + alpha * leaves) / (1 - alpha**2)
+    leaf = alpha * hub / leaves + restart
     np.testing.assert_allclose(pagerank(star, [[0, 1]], alpha=alpha), [hub * leaf], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", HEURISTICS)
-def test_parts_of_nodes_are_refused(name, square):
+def test_fractional_node_numbers_are_refused(name, square):
     with pytest.raises(ValueError, match="pairs must be whole numbers, got float64"):
         HEURISTICS[name](square, [[0.9, 1.2]])

@@ -1,4 +1,4 @@
-"""Heuristics in an encoder's clothes, and on the real graphs whose figures are published."""
+"""`LinkHeuristic`, the scorer of pairs by a heuristic, also on real graphs with published figures."""
 
 import copy
 import os
@@ -26,7 +26,7 @@ def graph():
 
 
 @pytest.mark.parametrize("name", HEURISTICS)
-def test_scores_are_the_functions(name, graph):
+def test_scores_are_those_of_the_functions(name, graph):
     adjacency, edge_index, pairs = graph
     scorer = LinkHeuristic(SPEC, name=name)
     assert isinstance(scorer, GraphPairScorer) and not list(scorer.parameters())
@@ -41,7 +41,7 @@ def test_scores_are_the_functions(name, graph):
     assert torch.equal(copy.deepcopy(scorer)(edge_index, pairs), found)
 
 
-def test_half_of_the_edges_is_enough_unless_directed(graph):
+def test_one_direction_of_each_edge_is_enough_unless_directed(graph):
     _, edge_index, pairs = graph
     once = edge_index[:, edge_index[0] < edge_index[1]]
     scorer = LinkHeuristic(SPEC, name="spd")
@@ -50,7 +50,7 @@ def test_half_of_the_edges_is_enough_unless_directed(graph):
     assert not torch.equal(directed(once, pairs), scorer(once, pairs))
 
 
-def test_another_graph_is_noticed(graph):
+def test_another_graph_gives_other_scores(graph):
     _, edge_index, pairs = graph
     scorer = LinkHeuristic(SPEC, name="cn")
     before = scorer(edge_index, pairs)
@@ -59,7 +59,7 @@ def test_another_graph_is_noticed(graph):
     assert not torch.equal(scorer(edge_index, pairs), before)
 
 
-def test_the_other_direction_is_noticed():
+def test_a_change_of_directed_gives_other_scores():
     edge_index, pairs = torch.tensor([[0, 1], [1, 2]]), torch.tensor([[0, 2]])
     scorer = LinkHeuristic(GraphSpec(3))
     assert scorer(edge_index, pairs).item() == 1
@@ -82,8 +82,8 @@ def test_settings_reach_the_heuristic(graph):
 
 
 @pytest.mark.parametrize("name", ["katz", "ppr", "aa"])
-def test_pairs_that_are_alike_tie(name):
-    # Copies of one graph under other numbers: summed in another order, the same pair has the same score.
+def test_equivalent_pairs_have_equal_scores(name):
+    # In copies of one graph with other node numbers, sums run in another order.
     generator = np.random.default_rng(3)
     size, copies = 40, 6
     edges = generator.integers(0, size, (2, 110))
@@ -128,7 +128,7 @@ def heart(name, *files):
     return [torch.from_numpy(np.loadtxt(folder / file, dtype=np.int64)) for file in files], folder
 
 
-# cn, aa, ra as published; katz and spd as this code found them once, so that a change is noticed
+# cn, aa, ra are published; katz and spd were computed by this code, so that a change shows
 FIGURES = {
     ("citeseer", "original"): (3327, {"cn": 28.34, "aa": 29.37, "ra": 27.61, "katz": 38.16, "spd": 31.82}),
     ("pubmed", "original"): (19717, {"cn": 14.02, "aa": 16.66, "ra": 15.63}),
@@ -137,7 +137,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("data, protocol", FIGURES)
-def test_figures_stay(data, protocol):
+def test_mrr_on_real_graphs(data, protocol):
     (train, positive, negative), folder = heart(data, "train_pos.txt", "test_pos.txt", "test_neg.txt")
     if protocol == "heart":
         negative = torch.from_numpy(np.load(folder / "heart_test_samples.npy"))
@@ -150,7 +150,7 @@ def test_figures_stay(data, protocol):
         assert round(found, 2) == expected, (name, found)
 
 
-def test_the_test_links_are_not_in_the_graph_that_scores_them():
+def test_test_links_are_not_in_the_graph_that_scores_them():
     (train, positive), _ = heart("citeseer", "train_pos.txt", "test_pos.txt")
     scorer = LinkHeuristic(GraphSpec(3327))
     distance = shortest_path(scorer._matrix(train.t().contiguous()), positive.numpy())

@@ -1,4 +1,4 @@
-"""Heuristics as regression targets: App. C.1 of the PENCIL paper, literally."""
+"""Heuristics as regression targets, as in App. C.1 of the PENCIL paper."""
 
 import math
 
@@ -31,12 +31,12 @@ def graph():
 
 
 @pytest.mark.parametrize("name", OVERLAPS)
-def test_overlaps_reach_from_0_to_1(name, graph):
+def test_overlaps_are_scaled_to_0_and_1(name, graph):
     adjacency, edge_index, pairs = graph
     targets = HeuristicTargets(edge_index, 90, name)
     logs = np.log(1 + OVERLAPS[name](adjacency, pairs))
     ceiling = np.percentile(np.log(1 + OVERLAPS[name](adjacency, _reference(adjacency))), 99.99)
-    assert (logs > ceiling).any(), "nothing is clipped, so clipping is not seen"
+    assert (logs > ceiling).any(), "no pair is clipped, so clipping is not tested"
     expected = np.minimum(logs / ceiling, 1)
     found = targets(torch.from_numpy(pairs))
     assert found.dtype == torch.float32 and found.min() == 0 and found.max() == 1
@@ -60,9 +60,9 @@ def test_global_scores_are_standardised_and_clipped_above(name, graph):
     reference = targets(torch.from_numpy(_reference(adjacency)))
     assert abs(reference.mean()) < 0.05 and abs(reference.std() - 1) < 0.05
     if name == "katz":
-        # Pairs without any walk: log(1e-20), far below everything else.
-        lone = targets(torch.tensor([[0, 89]]))
-        assert lone < reference.mean() and lone == reference.min()
+        # A pair without any walk has log(1e-20), far below all others.
+        unconnected = targets(torch.tensor([[0, 89]]))
+        assert unconnected < reference.mean() and unconnected == reference.min()
 
 
 def test_paths_are_logarithms_with_a_penalty(graph):
@@ -76,14 +76,14 @@ def test_paths_are_logarithms_with_a_penalty(graph):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hiding_the_link_matters_where_it_is_walked(name, graph):
+def test_hiding_the_link_changes_katz_and_paths_only(name, graph):
     adjacency, edge_index, _ = graph
     links = edge_index.t()[:50]
     hidden = HeuristicTargets(edge_index, 90, name)
     shown = HeuristicTargets(edge_index, 90, name, hide_link=False)
     differs = bool((hidden.scores(links.numpy()) != shown.scores(links.numpy())).any())
     assert differs == (name in ("katz", "spd"))
-    # Scores of a graph without the link are what is hidden, for all but PageRank.
+    # Except with PageRank, a hidden link is scored as in the graph without it.
     u, v = links[7].tolist()
     without = edge_index[:, ~((edge_index == u).any(0) & (edge_index == v).any(0))]
     if name != "pagerank":
@@ -108,7 +108,7 @@ def test_targets_depend_on_the_graph_alone(name, graph):
     torch.testing.assert_close(backwards, first(pairs), rtol=1e-6, atol=1e-6)
 
 
-def test_the_reference_is_every_link_and_as_many_others(graph):
+def test_the_reference_has_every_link_and_as_many_other_pairs(graph):
     adjacency, edge_index, _ = graph
     pairs = _reference(adjacency)
     linked = np.asarray(adjacency[pairs[:, 0], pairs[:, 1]]) > 0
