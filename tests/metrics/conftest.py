@@ -7,7 +7,7 @@ from graphzoo.types import QueryBatch
 
 
 def query_batch(queries, targets, known):
-    """A batch from lists: queries [(head, relation)], targets and known as [(row, entity)]."""
+    """A batch made of lists: queries [(head, relation)]; targets and known answers [(row, entity)]."""
     targets, known = sorted(targets), sorted(known)
     columns = lambda pairs, i: torch.tensor([pair[i] for pair in pairs], dtype=torch.int64)  # noqa: E731
     return QueryBatch(
@@ -22,11 +22,11 @@ def query_batch(queries, targets, known):
 
 
 def random_batch(seed, *, num_queries=7, num_entities=23, levels=4):
-    """Scores with many ties, several targets a row, known answers that contain the targets."""
+    """Scores with many ties, and a batch with several targets per row, all among the known answers."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(levels, (num_queries, num_entities), generator=generator).float() / 3
     known = torch.rand(num_queries, num_entities, generator=generator) < 0.4
-    known[0] = True  # everything filtered
+    known[0] = True  # all entities are known answers
     known[:, 1] = True
     target = known & (torch.rand(num_queries, num_entities, generator=generator) < 0.5)
     target[1] = False  # a row without targets

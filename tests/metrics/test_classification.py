@@ -1,4 +1,4 @@
-"""Accuracy and ROC-AUC against scikit-learn and OGB's evaluator."""
+"""Accuracy and ROC-AUC, compared with scikit-learn and OGB's evaluator."""
 
 import copy
 import subprocess
@@ -35,7 +35,7 @@ def test_accuracy_of_yes_no_labels_counts_known_ones():
 
 
 @pytest.mark.parametrize("levels", [3, 1000], ids=["tied", "distinct"])
-def test_auc_agrees_with_sklearn_with_ties(levels):
+def test_auc_agrees_with_sklearn(levels):
     scores = (draw(1, 500) * levels).round() / levels
     target = (draw(2, 500) + scores > 0.3).float()
     assert float(roc_auc(scores, target)) == pytest.approx(roc_auc_score(target, scores), abs=1e-15)
@@ -51,7 +51,7 @@ def test_two_classes_are_ranked_by_the_probability_of_class_1():
 
 
 def test_saturated_probabilities_still_rank():
-    """Trap: softmax of confident logits is 1.0 in float32 for many nodes, which would tie."""
+    """In float32, the softmax of confident logits is 1.0 for many nodes, which would be tied."""
     logits = torch.tensor([[0.0, 40.0], [0.0, 50.0], [0.0, 60.0]])
     metric = RocAuc()
     metric.update(logits, torch.tensor([0, 1, 1]))
@@ -59,7 +59,7 @@ def test_saturated_probabilities_still_rank():
 
 
 def test_yes_no_labels_agree_with_ogb(monkeypatch):
-    """The evaluator leaves out labels without both answers and nodes without a label; so do we."""
+    """OGB's evaluator leaves out labels of which all nodes have the same value, and so does `RocAuc`."""
     from ogb.nodeproppred import Evaluator
 
     evaluator = Evaluator("ogbn-proteins")
@@ -89,8 +89,8 @@ def test_nothing_to_average_is_nan_and_three_classes_are_refused():
         RocAuc().update(draw(9, 4, 3), torch.zeros(4, dtype=torch.int64))
 
 
-def test_what_processes_bring_together_is_one_batch():
-    """torchmetrics makes one tensor of the list."""
+def test_gathered_states_are_one_tensor():
+    """When processes gather, torchmetrics replaces the list of batches by one tensor."""
     metric = RocAuc()
     logits, target = torch.randn(20, 3), torch.randint(2, (20, 3)).float()
     metric.update(logits, target)
@@ -106,7 +106,7 @@ def test_nothing_seen_is_nan_and_float64_is_not_rounded():
     assert metric.compute() == 1
 
 
-def test_nodes_of_unknown_class_do_not_count():
+def test_nodes_of_unknown_class_are_left_out():
     logits, target = (
         torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0], [0.0, 3.0]]),
         torch.tensor([0, 1, -1, -1]),
@@ -119,15 +119,15 @@ def test_nodes_of_unknown_class_do_not_count():
 
 
 @pytest.mark.parametrize("metric", [Accuracy, RocAuc])
-def test_one_column_of_classes_is_no_table_of_labels(metric):
-    """As OGB keeps them, [N, 1]: compared with every column, an accuracy would be above 1."""
+def test_a_column_of_classes_is_refused(metric):
+    """OGB keeps classes as [N, 1]; compared with every column of logits, the accuracy would exceed 1."""
     with pytest.raises(ValueError, match=r"logits \[5, 3\] .*target \[5, 1\].*\nGive .*target.squeeze\(1\)"):
         metric().update(torch.randn(5, 3), torch.tensor([[0], [1], [2], [0], [1]]))
     with pytest.raises(ValueError, match=r"logits \[5, 3\] .*target \[4\]"):
         metric().update(torch.randn(5, 3), torch.tensor([0, 1, 2, 0]))
 
 
-def test_logits_of_a_training_step_leave_no_graph_behind():
+def test_logits_of_a_training_step_are_detached():
     layer = torch.nn.Linear(4, 3)
     for target in (torch.randint(2, (20, 3)).float(), torch.randint(2, (20,))):
         metric, logits = RocAuc(), layer(draw(10, 20, 4))
@@ -137,7 +137,7 @@ def test_logits_of_a_training_step_leave_no_graph_behind():
 
 
 def test_one_logit_for_two_classes_is_refused():
-    """`argmax` would take class 0 for all."""
+    """`argmax` would predict class 0 for every node."""
     with pytest.raises(
         ValueError, match=r"\[4, 1\] have one class, but target has 2\n.*give target\[:, None\]"
     ):
@@ -174,14 +174,14 @@ def test_processes_without_a_batch_gather_too(tmp_path):
     assert [process.communicate(timeout=120)[0] for process in processes] == ["0.0\n0.75\nnan\n"] * 2
 
 
-def test_a_third_class_has_no_area():
+def test_auc_refuses_a_third_class():
     logits = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.2]])
     with pytest.raises(ValueError, match="target has class 2, but the classes must be 0 and 1"):
         RocAuc().update(logits, torch.tensor([1, 2, 1]))
 
 
 @pytest.mark.parametrize("metric", [RocAuc, Accuracy])
-def test_whole_yes_no_labels_are_unknown_at_minus_one(metric):
+def test_integer_yes_no_labels_are_unknown_at_minus_one(metric):
     logits, target = torch.tensor([[0.9], [0.8], [-0.1]]), torch.tensor([[-1], [1], [0]])
     whole, floats = metric(), metric()
     whole.update(logits, target)
@@ -191,7 +191,7 @@ def test_whole_yes_no_labels_are_unknown_at_minus_one(metric):
         metric().update(logits, target + 1)
 
 
-def test_a_buffer_that_is_written_again_does_not_change_past_batches():
+def test_overwriting_a_buffer_does_not_change_past_batches():
     scores, target = torch.tensor([[0.1], [0.9]]), torch.tensor([[0.0], [1.0]])
     metric = RocAuc()
     metric.update(scores, target)

@@ -1,4 +1,4 @@
-"""MRR, Hits@K, AUROC and AP of links: OGB's evaluator, scikit-learn and hand-made cases as judges."""
+"""MRR, Hits@K, AUROC and AP of links, compared with OGB's evaluator, scikit-learn and cases by hand."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from graphzoo.metrics.links import check_name
 
 
 def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Scores with many ties."""
+    # 40 levels, so that many scores are tied
     draw = torch.randint(0, 40, shape, generator=torch.Generator().manual_seed(seed))
     return draw.double() / 7
 
@@ -60,7 +60,7 @@ def test_a_constant_scorer_has_no_hits_against_a_pool() -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_batches_and_their_order_do_not_show(own: bool) -> None:
+def test_results_do_not_depend_on_batches_or_their_order(own: bool) -> None:
     positive, negative = scores(20), scores(20, 7, seed=1) if own else scores(45, seed=1)
     flat = torch.cat([positive, negative.reshape(-1)])
     expected = link_figures(positive, negative)
@@ -83,8 +83,9 @@ def test_copies_of_a_pair_are_averaged_in_any_order() -> None:
 
 def test_pairs_that_were_not_scored_are_left_out() -> None:
     metric = LinkMetric(3, 2, has_own_negatives=True)
-    metric.update(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0, 1, 3]))  # 3: first negative of positive 0
-    assert metric.compute()["mrr"].item() == pytest.approx(1 / 2), "nothing is the best of nobody"
+    # index 3 is the first negative of positive 0
+    metric.update(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0, 1, 3]))
+    assert metric.compute()["mrr"].item() == pytest.approx(1 / 2), "positive 1 has no scored negative"
     assert not metric.is_complete()
     for own in (False, True):
         without = LinkMetric(3, 2, has_own_negatives=own)
@@ -92,7 +93,7 @@ def test_pairs_that_were_not_scored_are_left_out() -> None:
         assert without.compute() == {}
 
 
-def test_every_pair_scored_is_complete() -> None:
+def test_a_metric_with_all_pairs_is_complete() -> None:
     metric = LinkMetric(2, 2, has_own_negatives=True)
     metric.update(torch.arange(6.0), torch.arange(6))
     assert metric.is_complete()
@@ -112,25 +113,25 @@ def test_an_empty_split_has_no_figures(own: bool) -> None:
 
 
 @pytest.mark.parametrize("negative", [torch.empty(2, 0), torch.empty(0)])
-def test_nobody_is_ranked_among_no_negatives(negative: torch.Tensor) -> None:
+def test_positives_without_negatives_are_refused(negative: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="positive 0 cannot be ranked"):
         link_figures(torch.tensor([0.5, 0.1]), negative)
 
 
-def test_negatives_of_other_positives_are_refused():
+def test_a_wrong_number_of_rows_of_negatives_is_refused():
     with pytest.raises(ValueError, match=r"4 positives need negatives \[4, K\], .*got \[3, 9\]"):
         link_figures(torch.randn(4), torch.randn(3, 9))
 
 
 @pytest.mark.parametrize("number", [5, -1])
-def test_a_pair_that_the_split_does_not_have_is_refused_at_once(number):
+def test_an_index_outside_the_split_is_refused_at_once(number):
     metric = LinkMetric(2, 3, has_own_negatives=False)
     with pytest.raises(ValueError, match=rf"index must lie in 0..4, got {number}"):
         metric.update(torch.randn(2), torch.tensor([0, number]))
 
 
 def test_columns_of_scores_are_refused():
-    """What a linear layer of one output gives would be compared with all positives."""
+    """A linear layer with one output gives [P, 1], which broadcasting would compare with all positives."""
     positive, negative = torch.tensor([0.9, 0.1]), torch.tensor([[0.5, 0.2], [0.0, 0.05]])
     assert link_figures(positive, negative)["mrr"] == 1
     for wrong in (

@@ -1,4 +1,4 @@
-"""Importing the package must stay free."""
+"""`import graphzoo.metrics` must not import torch."""
 
 import subprocess
 import sys

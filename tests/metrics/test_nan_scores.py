@@ -1,4 +1,4 @@
-"""A score that is NaN ranks nowhere, least of all first: every metric refuses it."""
+"""Every metric refuses scores that are NaN: compared with others, they could rank first."""
 
 import math
 
@@ -39,7 +39,7 @@ def link_metric(scores):
 
 
 CLASSES, LABELS = torch.tensor([0, 0]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-# What is made of scores [2, 2] whose first column belongs to the right answers.
+# Each metric of scores [2, 2], whose first column has the scores of the right answers.
 METRICS = {
     "filtered_ranks": lambda s: filtered_ranks(s, torch.zeros(2, dtype=torch.int64), torch.zeros(2, 2) > 0),
     "rank_targets": kg_batch,
@@ -66,6 +66,6 @@ def test_nan_is_refused(name):
 @pytest.mark.parametrize(
     "negative", [torch.full((3,), math.nan), torch.tensor([[0.1, 0.2], [math.nan, math.nan]])]
 )
-def test_nobody_is_first_among_none(negative):
+def test_negatives_that_are_all_nan_are_refused(negative):
     with pytest.raises(ValueError, match="none of its negatives has a score"):
         link_ranks(torch.tensor([0.5, 0.6]), negative)

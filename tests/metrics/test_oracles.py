@@ -1,4 +1,4 @@
-"""The same ranks as PyKEEN and OGB on scores full of ties."""
+"""Ranks of scores with many ties, compared with PyKEEN and OGB."""
 
 import hypothesis.strategies as st
 import pytest
@@ -43,7 +43,7 @@ def test_ogb_wikikg2(problem, random_batch, filter_masks):
     scores, batch = random_batch(**problem)
     mask = filter_masks(batch, scores.shape[1])
     mask[torch.arange(batch.target.numel()), batch.target] = True
-    # OGB wants as many negatives for every positive: filtered ones sink below everything.
+    # OGB needs the same number of negatives for every positive, so filtered ones get the lowest score.
     negatives = scores[batch.target_row].masked_fill(mask, -1.0)
     positives = scores[batch.target_row, batch.target]
     if not positives.numel():
@@ -73,7 +73,7 @@ def test_pykeen_evaluator_on_a_random_graph(query_batch):
         dim=1,
     )
     train, test = triples[:120], triples[120:]
-    # One table for (h, r, ?), one for (?, r, t): a query encoder scores the two directions differently.
+    # Two tables, for (h, r, ?) and (?, r, t), because a query encoder scores both directions differently.
     tail_scores = torch.randint(5, (num_entities, num_relations, num_entities), generator=generator).float()
     head_scores = torch.randint(5, (num_entities, num_relations, num_entities), generator=generator).float()
 

@@ -1,4 +1,4 @@
-"""The metric: averages by hand, one set of bits for every batching, order and number of processes."""
+"""`RankingMetric`: averages by hand, and equal bits for all batch sizes, orders and numbers of processes."""
 
 import math
 import subprocess
@@ -20,7 +20,7 @@ def random_ranks(count, seed=0):
     return best, best + torch.randint(0, 3, (count,), generator=generator), torch.arange(count)
 
 
-def fed(parts, **kwargs):
+def metric_of(parts, **kwargs):
     metric = RankingMetric(**kwargs)
     for part in parts:
         metric.update(*part)
@@ -32,7 +32,7 @@ def fed(parts, **kwargs):
     [("optimistic", [1, 2, 4, 10]), ("realistic", [1, 3, 4, 10.5]), ("pessimistic", [1, 4, 4, 11])],
 )
 def test_by_hand(ties, ranks):
-    metric = fed([(ints(1, 2, 4, 10), ints(1, 4, 4, 11), ints(0, 1, 2, 3))], ties=ties)
+    metric = metric_of([(ints(1, 2, 4, 10), ints(1, 4, 4, 11), ints(0, 1, 2, 3))], ties=ties)
     values = metric.compute()
     assert list(values) == ["mr", "mrr", "hits@1", "hits@3", "hits@10"]
     assert all(value.dtype == torch.float64 and value.dim() == 0 for value in values.values())
@@ -52,7 +52,7 @@ def test_by_hand(ties, ranks):
 def test_constant_scorer_gets_the_middle_rank(num_entities, query_batch):
     batch = query_batch([(0, 0)], [(0, n) for n in range(num_entities)], [])
     optimistic, pessimistic = rank_targets(torch.zeros(1, num_entities), batch)
-    values = fed([(optimistic, pessimistic, batch.target_index)]).compute()
+    values = metric_of([(optimistic, pessimistic, batch.target_index)]).compute()
     assert values["mr"].item() == (num_entities + 1) / 2
     assert values["mrr"].item() == pytest.approx(2 / (num_entities + 1), rel=1e-15)
     assert tie_share(optimistic, pessimistic) == float(num_entities > 1)
@@ -65,13 +65,13 @@ def bits(metric):
 @pytest.mark.parametrize("sizes", [[1000], [1] * 1000, [333, 333, 334], [999, 1]])
 def test_batching_and_order_change_no_bit(sizes):
     ranks = random_ranks(1000)
-    expected = bits(fed([ranks]))
+    expected = bits(metric_of([ranks]))
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(len(sizes)))
     parts = [[column[part] for column in ranks] for part in order.split(sizes)]
-    assert bits(fed(parts)) == expected
+    assert bits(metric_of(parts)) == expected
 
 
-def test_sum_is_the_exact_one():
+def test_the_sum_is_exact():
     best, worst, _ = random_ranks(1000)
     exact = math.fsum(2 / (a + b) for a, b in zip(best.tolist(), worst.tolist(), strict=True)) / 1000
     assert summarize_ranks(best, worst)["mrr"].hex() == exact.hex()
@@ -80,12 +80,14 @@ def test_sum_is_the_exact_one():
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_merged_processes_have_the_bits_of_one(world_size):
     ranks = random_ranks(101)
-    expected = bits(fed([ranks]))
+    expected = bits(metric_of([ranks]))
     processes = [
-        fed([[column[start : start + 7] for column in ranks] for start in range(7 * i, 101, 7 * world_size)])
+        metric_of(
+            [[column[start : start + 7] for column in ranks] for start in range(7 * i, 101, 7 * world_size)]
+        )
         for i in range(world_size)
     ]
-    # What a synchronisation does: the states of all processes, one after the other, here last process first.
+    # A synchronisation concatenates the states of all processes, here beginning with the last process.
     states = [torch.cat(process.rows) for process in reversed(processes)]
     merged = RankingMetric(
         dist_sync_fn=lambda tensor, group=None: states,
@@ -119,12 +121,12 @@ def test_processes_without_queries_gather_too(tmp_path):
         subprocess.Popen([python(), "-c", _PROCESS, str(rank), *files], stdout=subprocess.PIPE, text=True)
         for rank in range(3)
     ]
-    expected = f"{bits(fed([ranks]))} {list(range(50))}\n"
+    expected = f"{bits(metric_of([ranks]))} {list(range(50))}\n"
     assert [process.communicate(timeout=120)[0] for process in processes] == [expected] * 3
 
 
-def test_a_padded_repeat_counts_once_and_a_contradiction_is_an_error():
-    metric = fed([(ints(1, 5), ints(1, 5), ints(0, 1)), (ints(5), ints(5), ints(1))])
+def test_a_repeated_target_counts_once_and_different_ranks_are_an_error():
+    metric = metric_of([(ints(1, 5), ints(1, 5), ints(0, 1)), (ints(5), ints(5), ints(1))])
     assert metric.compute()["mr"].item() == 3
     metric.update(ints(6), ints(6), ints(1))
     with pytest.raises(ValueError, match=r"target 1 was ranked twice .*\[5, 5\] and \[6, 6\]"):
@@ -135,7 +137,7 @@ def test_a_padded_repeat_counts_once_and_a_contradiction_is_an_error():
 
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
-def test_refusals():
+def test_wrong_ranks_and_settings_are_refused():
     metric = RankingMetric()
     with pytest.raises(ValueError, match="no ranks to average"):
         metric.compute()
@@ -155,8 +157,8 @@ def test_refusals():
 
 def test_table_per_relation_and_direction():
     triples = torch.tensor([[0, 1, 2], [3, 0, 1], [1, 1, 0]])
-    # Tail queries of the three triples are 0..2, head queries 3..5; triple 1 was asked for its tail only.
-    metric = fed([(ints(1, 2, 3, 8, 10), ints(1, 2, 3, 8, 12), ints(0, 1, 2, 3, 5))])
+    # Tail queries of the three triples are 0..2, head queries 3..5; triple 1 has no head query.
+    metric = metric_of([(ints(1, 2, 3, 8, 10), ints(1, 2, 3, 8, 12), ints(0, 1, 2, 3, 5))])
     rows = {
         (row["relation"], row["direction"]): row
         for row in metric.table(triples, ["loves", "knows", "unused"])

@@ -1,4 +1,4 @@
-"""Ranks by hand, against the definition in a loop, and the memory-bounded form against the dense one."""
+"""Ranks, compared with cases by hand and a loop, and the memory-bounded form with the dense one."""
 
 import logging
 
@@ -69,7 +69,7 @@ def test_definition_in_a_loop(num_entities, data, dtype, query_batch):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_lists_give_the_ranks_of_dense_masks(seed, random_batch, filter_masks):
+def test_rank_targets_agrees_with_filtered_ranks(seed, random_batch, filter_masks):
     scores, batch = random_batch(seed)
     optimistic, pessimistic = rank_targets(scores, batch)
     assert optimistic.dtype == pessimistic.dtype == torch.int64
@@ -88,7 +88,7 @@ def test_everything_filtered_is_rank_one(random_batch):
     assert (optimistic[first_row] == 1).all()
 
 
-def test_unsorted_and_repeated_known_answers_count_once(query_batch):
+def test_known_answers_may_be_unsorted_and_repeated(query_batch):
     scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 3.0]])
     batch = query_batch([(0, 0), (1, 0)], [(0, 3), (1, 0)], [])
     batch.known_row = torch.tensor([1, 0, 0, 1, 0])
@@ -118,7 +118,7 @@ def test_working_memory_stays_below_the_bound(monkeypatch, random_batch):
     scores, batch = random_batch(3, num_queries=20, num_entities=50)
     rank_targets(scores, batch, max_bytes=50 * 13 * 4)
     (total, all_entities), (_, _) = sizes
-    # Per target and entity: a float32 score, a boolean, an int64.
+    # 13 bytes per target and entity: a float32 score, a boolean and an int64.
     assert all_entities == 4 < total
 
 
@@ -134,7 +134,7 @@ def test_out_of_memory_halves_the_chunk_and_goes_on(monkeypatch, caplog, error, 
     expected = rank_targets(scores, batch)
     original = ranks._in_chunks
 
-    def small_machine(total, size, work):
+    def in_little_memory(total, size, work):
         def limited(start, stop):
             if stop - start > 5:
                 raise error
@@ -142,7 +142,7 @@ def test_out_of_memory_halves_the_chunk_and_goes_on(monkeypatch, caplog, error, 
 
         original(total, size, limited)
 
-    monkeypatch.setattr(ranks, "_in_chunks", small_machine)
+    monkeypatch.setattr(ranks, "_in_chunks", in_little_memory)
     with caplog.at_level(logging.WARNING, logger="graphzoo"):
         found = rank_targets(scores, batch)
     assert torch.equal(found[0], expected[0])
@@ -150,7 +150,7 @@ def test_out_of_memory_halves_the_chunk_and_goes_on(monkeypatch, caplog, error, 
     assert "out of memory" in caplog.text
 
 
-def test_other_runtime_errors_and_hopeless_shortage_are_not_hidden():
+def test_other_errors_and_too_little_memory_for_one_target_are_raised():
     def fail(start, stop):
         raise RuntimeError("something else")
 
@@ -177,7 +177,7 @@ def test_scores_that_are_not_finite_have_no_rank(bad, random_batch):
         filtered_ranks(scores, torch.zeros(7, dtype=torch.int64), torch.zeros(7, 23, dtype=torch.bool))
 
 
-def test_refusals_of_filtered_ranks():
+def test_filtered_ranks_refuses_wrong_arguments():
     scores, target, mask = torch.rand(2, 4), torch.tensor([1, 3]), torch.zeros(2, 4, dtype=torch.bool)
     masked = mask.clone()
     masked[1, 3] = True
@@ -210,7 +210,7 @@ def test_refusals_of_filtered_ranks():
         ("target_row", 7, r"target_row must lie in 0\.\.6"),
     ],
 )
-def test_refusals_of_rank_targets(field, value, message, random_batch):
+def test_rank_targets_refuses_wrong_arguments(field, value, message, random_batch):
     scores, batch = random_batch(2)
     if isinstance(value, int):
         getattr(batch, field)[-1] = value
@@ -229,7 +229,7 @@ def test_no_targets_give_no_ranks(query_batch):
 
 
 def test_a_batch_without_queries(query_batch):
-    """What a rank gets when the others have the last batches."""
+    """A process may get such a batch at the end, if the other processes have the last queries."""
     optimistic, pessimistic = rank_targets(torch.empty(0, 5), query_batch([], [], []))
     assert optimistic.shape == pessimistic.shape == (0,)
     assert optimistic.dtype == pessimistic.dtype == torch.int64
