@@ -1,4 +1,4 @@
-"""Files that nobody ever sees half of."""
+"""Atomic writes, and the search for files in folders with links."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from graphzoo.system import files
 from graphzoo.system.files import files_below, write_atomically, write_text_atomically
 
 
-def test_a_text_is_there_at_once_with_its_line_ends(tmp_path):
+def test_texts_keep_their_line_ends(tmp_path):
     path = tmp_path / "new" / "größe.txt"
     write_text_atomically(path, "one\r\nzwei ü\n")
     assert path.read_bytes() == "one\r\nzwei ü\n".encode()
@@ -18,7 +18,7 @@ def test_a_text_is_there_at_once_with_its_line_ends(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
-def test_what_cannot_be_written_is_named_and_the_old_content_stays(tmp_path, monkeypatch, step):
+def test_a_failed_write_names_the_file_and_keeps_the_old_content(tmp_path, monkeypatch, step):
     path = tmp_path / "kept.txt"
     path.write_text("old")
 
@@ -33,8 +33,8 @@ def test_what_cannot_be_written_is_named_and_the_old_content_stays(tmp_path, mon
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
 
 
-def test_an_error_of_the_writer_stays_as_it_is(tmp_path):
-    """Reading from an open file names none, and an encoder's error has no number."""
+def test_other_errors_of_the_writer_are_raised_unchanged(tmp_path):
+    """A failed read of an open file names no file, and an image encoder's error has no number."""
     for error in (OSError(errno.EIO, "Input/output error"), OSError("encoder error -2")):
 
         def fail(file, error=error):
@@ -45,14 +45,14 @@ def test_an_error_of_the_writer_stays_as_it_is(tmp_path):
         assert caught.value is error and list(tmp_path.iterdir()) == []
 
 
-def test_what_the_writer_cannot_read_keeps_its_name(tmp_path):
+def test_a_file_that_the_writer_cannot_read_is_named(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "x", lambda file: file.write((tmp_path / "gone").read_bytes()))
     assert caught.value.filename == str(tmp_path / "gone") and list(tmp_path.iterdir()) == []
 
 
 def test_runs_on_another_disk_are_found_once_and_their_own_links_not_followed(tmp_path):
-    """`runs/ROW -> /elsewhere/ROW` was left out without a word."""
+    # `runs/ROW` may be a link to /elsewhere/ROW; a link inside a run may be of unknown origin.
     for folder in ("disk/row/seed-0", "runs/galit/one", "secret"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "results.json").touch()

@@ -1,4 +1,4 @@
-"""What memory there is, and the refusal of what cannot fit."""
+"""Available memory, and refusals of what does not fit into it."""
 
 import errno
 
@@ -27,7 +27,7 @@ STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
             },
             1000 * 1024 + 1024000 + 100000,
         ),
-        (  # no limit, version 2 says so in a word, version 1 with a number beyond all memory
+        (  # no limit: cgroup version 2 says "max", version 1 gives a huge number
             {
                 "/proc/meminfo": MEMINFO,
                 "/sys/fs/cgroup/memory.max": "max\n",
@@ -37,7 +37,7 @@ STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
             },
             4000 * 1024,
         ),
-        (  # a job of a cluster, within a group that allows it more
+        (  # a job of a cluster in a group with a higher limit
             {
                 "/proc/meminfo": MEMINFO,
                 "/proc/self/cgroup": "0::/slurm/job_7/step_0\n",
@@ -62,7 +62,7 @@ STATUS = "Name:\tpython\nVmRSS:\t    1000 kB\n"
     ],
     ids=["machine", "container", "no limit", "cluster", "cluster, version 1", "unknown"],
 )
-def test_what_there_is(monkeypatch, files, expected):
+def test_available_bytes(monkeypatch, files, expected):
     monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
     assert memory.available_bytes(CPU) == expected
 
@@ -79,7 +79,7 @@ def test_what_there_is(monkeypatch, files, expected):
         (RuntimeError("unexpected end"), None),
     ],
 )
-def test_what_is_not_the_fault_of_a_file_is_told_apart(tmp_path, error, raised):
+def test_errors_that_are_not_due_to_the_file_are_raised(tmp_path, error, raised):
     path = tmp_path / "file"
     path.write_bytes(b"four")
     if raised is None:
@@ -94,7 +94,7 @@ def test_this_machine_has_memory():
     assert (memory.available_bytes(CPU) or 2**30) > 2**20
 
 
-def test_what_cannot_fit_is_refused(monkeypatch):
+def test_a_size_above_the_available_memory_is_refused(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda device: 3 * 2**30)
     memory.refuse_what_cannot_fit(3 * 2**30, CPU, "a table", "Take a smaller one")
     with pytest.raises(UsageError) as caught:

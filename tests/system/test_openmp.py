@@ -20,21 +20,21 @@ def test_waits_are_shortened(environment):
     assert os.environ["GOMP_SPINCOUNT"] == "1000"
 
 
-def test_waits_of_another_process_leave_this_one_alone(environment):
+def test_a_given_environment_is_changed_in_place_of_this_one(environment):
     other = {"PATH": "/bin"}
     shorten_waits(other)
     assert other == {"PATH": "/bin", "GOMP_SPINCOUNT": "1000"} and "GOMP_SPINCOUNT" not in os.environ
 
 
 @pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7")])
-def test_what_the_user_has_set_stays(environment, name, value):
+def test_variables_of_the_user_are_kept(environment, name, value):
     environment.setenv(name, value)
     shorten_waits()
     found = {key: os.environ.get(key) for key in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
     assert found == {"OMP_WAIT_POLICY": None, "GOMP_SPINCOUNT": None} | {name: value}
 
 
-def test_the_command_says_so_before_torch_is_there(environment):
+def test_the_command_sets_the_variable_before_it_imports_torch(environment):
     code = """
 import os, sys
 from graphzoo.cli import commands as cli

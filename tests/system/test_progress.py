@@ -1,4 +1,4 @@
-"""Bars appear late, where somebody looks, and change nothing."""
+"""Progress bars appear after a delay and on terminals only, and never disturb the work."""
 
 import io
 import threading
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch):
     screen = Terminal()
-    # pytest puts its own stderr back between the fixture and the test
+    # `module.sys` is replaced, since pytest sets sys.stderr anew between the fixture and the test
     monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=screen, modules={}))
     monkeypatch.setattr(module, "DELAY", 0.05)
     monkeypatch.setenv("TERM", "xterm")
@@ -49,7 +49,7 @@ def test_long_work_gets_a_bar_with_its_count_and_the_time_left(terminal):
     assert "left" in terminal.getvalue() and not bars()
 
 
-def test_what_is_being_done_may_change(terminal):
+def test_the_text_of_a_bar_may_change(terminal):
     with progress("comparing", 40) as advance:
         wait_for(terminal, "comparing")
         advance(0, "galit, seed 1")
@@ -63,7 +63,7 @@ def test_bytes_are_shown_as_such(terminal):
         wait_for(terminal, "20.0/40.0 MB")
 
 
-def test_work_without_a_known_end(terminal):
+def test_work_of_unknown_length_shows_no_time_left(terminal):
     with progress("reading wn18rr"):
         wait_for(terminal, "reading wn18rr")
     assert "left" not in terminal.getvalue()
@@ -76,25 +76,25 @@ def test_short_work_shows_nothing(terminal, monkeypatch):
     assert terminal.getvalue() == "" and not bars()
 
 
-def test_a_failure_inside_takes_the_bar_away_and_passes(terminal):
+def test_an_error_removes_the_bar_and_is_raised(terminal):
     with pytest.raises(ZeroDivisionError), progress("dividing", 3):
         wait_for(terminal, "dividing")
         1 / 0  # noqa: B018
-    assert not bars() and "\x1b[?25h" in terminal.getvalue()  # the cursor is back
+    assert not bars() and "\x1b[?25h" in terminal.getvalue()  # the cursor is shown again
 
 
-def test_two_at_once_leave_one_bar_and_no_error(terminal):
+def test_a_bar_inside_another_is_not_shown(terminal):
     with progress("outer", 2):
         wait_for(terminal, "outer")
         with progress("inner", 2) as advance:
             time.sleep(0.2)
             advance(1)
     assert not bars() and "inner" not in terminal.getvalue()
-    with progress("another", 2):  # the first one has made room
+    with progress("another", 2):  # the first bar has ended
         wait_for(terminal, "another")
 
 
-def test_a_bar_of_lightning_stays_alone(terminal, monkeypatch):
+def test_no_bar_is_shown_beside_one_of_lightning(terminal, monkeypatch):
     shared = rich.get_console()
     with rich.progress.Progress(console=shared), progress("reading", 2) as advance:
         time.sleep(0.2)
@@ -102,13 +102,13 @@ def test_a_bar_of_lightning_stays_alone(terminal, monkeypatch):
     assert "reading" not in terminal.getvalue()
 
 
-def test_only_the_first_process_shows(terminal, monkeypatch):
+def test_only_the_first_process_shows_a_bar(terminal, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     with progress("reading", 2):
         assert not bars()
 
 
-def test_without_room_for_a_thread_the_work_goes_on(terminal, monkeypatch):
+def test_the_work_goes_on_if_no_thread_can_start(terminal, monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
@@ -119,7 +119,7 @@ def test_without_room_for_a_thread_the_work_goes_on(terminal, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["quiet", "variable", "no terminal"])
-def test_nobody_looks(terminal, monkeypatch, how):
+def test_no_bar_if_quiet_or_without_a_terminal(terminal, monkeypatch, how):
     if how == "quiet":
         set_quiet(True)
     elif how == "variable":

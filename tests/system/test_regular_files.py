@@ -1,4 +1,4 @@
-"""Files of others are opened only where they are regular and small enough."""
+"""Files of unknown origin are read only if they are regular and small enough."""
 
 import os
 
@@ -27,7 +27,7 @@ def make(kind, path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device", "endless", "gone"])
-def test_what_is_no_regular_file_is_not_opened(tmp_path, kind):
+def test_only_regular_files_are_opened(tmp_path, kind):
     make(kind, tmp_path / "x")
     for read in (open_regular, read_regular, read_regular_text, read_json):
         with pytest.raises(OSError):
@@ -48,7 +48,7 @@ def test_sizes_are_bounded(tmp_path):
 
 
 @pytest.mark.fault("a data file is larger than the free memory", "refused before it is read, with both sizes")
-def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
+def test_a_file_larger_than_the_free_memory_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "train.txt"
     path.write_bytes(b"a\tb\tc\n" * 1000)
     monkeypatch.setattr(regular_files_module, "MOST_TEXT", 100)
@@ -57,12 +57,12 @@ def test_what_memory_cannot_hold_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(regular_files_module, "free_bytes", lambda: 5999)
     with pytest.raises(DataError, match=r"train.txt: .*it has 0.0 GiB, but 0.0 GiB of memory are free"):
         read_bytes(path)
-    assert read_regular(path, most=6000), "a bound of its own is enough"
+    assert read_regular(path, most=6000), "a given bound replaces the check of the memory"
     monkeypatch.setattr(regular_files_module, "free_bytes", lambda: None)
     assert len(read_regular(path)) == 6000
 
 
-def test_the_machine_says_what_is_free():
+def test_free_bytes_of_this_machine():
     free = free_bytes()
     assert free is None or 2**20 < free < 2**50
 
@@ -77,7 +77,7 @@ def test_a_copy_follows_no_link(tmp_path):
 
 
 @pytest.mark.fault("a sparse file of 20 GB in the graph of a run to export", "refused; it is not copied")
-def test_holes_are_not_copied(tmp_path):
+def test_sparse_files_are_not_copied(tmp_path):
     (tmp_path / "x").touch()
     os.truncate(tmp_path / "x", 1 << 30)
     with pytest.raises(OSError, match="are holes"):
@@ -85,14 +85,14 @@ def test_holes_are_not_copied(tmp_path):
     assert not (tmp_path / "copy").exists()
 
 
-def test_nesting_without_end_is_no_json(tmp_path):
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path):
     (tmp_path / "x").write_text("[" * 200_000)
     with pytest.raises(ValueError, match="deep"):
         read_json(tmp_path / "x")
 
 
 @pytest.mark.parametrize("text", ["", "mrr: 0.5", "{'mrr': 0.5}"])
-def test_text_that_is_no_json_is_called_so(tmp_path, text):
+def test_text_that_is_not_json_is_refused(tmp_path, text):
     (tmp_path / "x").write_text(text)
     with pytest.raises(ValueError, match=r"^not valid JSON: .+ line 1 column"):
         read_json(tmp_path / "x")

@@ -1,4 +1,4 @@
-"""No name of others reaches a terminal, a table or a report raw."""
+"""Control characters in names are escaped in the terminal, in tables and in reports."""
 
 import csv
 import io
@@ -20,16 +20,16 @@ from graphzoo.runs.tables import print_rows, print_table
 from graphzoo.system.shown import console, say, tell, visible
 
 PACKAGE = Path(__file__).resolve().parents[2] / "graphzoo"
-# clears the screen, names the window, turns the direction, hides itself, is markup of rich
+# Clears the screen, renames the window, reverses the text, is invisible, and is markup of rich.
 NASTY = "a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
-SPELT = r"a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
+ESCAPED = r"a\x1b[2Jb\x1b]0;owned\x07c\x9bm\u202ed\u2066e\u200bf\ufeffg\r\x00[bold]h[/x]"
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff]")
 METRICS = {"test/acc": {"mean": 0.5, "std": 0.1, "paper": None, "values": [0.5]}}
 ROW = {"model": NASTY, "data": NASTY, "recipe": None, "name": NASTY, "differs": NASTY, "metrics": METRICS}
 
 
-def test_what_is_spelt_out():
-    assert visible(NASTY) == SPELT
+def test_control_characters_are_escaped():
+    assert visible(NASTY) == ESCAPED
     plain = "café 数据 می\u200cخواهم 👩\u200d🔬 $x$ <b>"
     assert visible(plain) == plain
     assert visible("\ud800") == r"\ud800"
@@ -40,7 +40,7 @@ def test_what_is_spelt_out():
     "they are shown as escapes in answers, tables and messages",
 )
 @pytest.mark.parametrize("form", ["table", "markdown", "csv"])
-def test_tables_of_results(tmp_path, capsys, form):
+def test_tables_of_results_are_escaped(tmp_path, capsys, form):
     (tmp_path / "row.json").write_text(json.dumps(ROW))
     assert main(["results", str(tmp_path), f"--format={form}", "--commands"]) == 0
     shown = capsys.readouterr().out
@@ -48,7 +48,7 @@ def test_tables_of_results(tmp_path, capsys, form):
     assert r"\x1b[2Jb" in shown.replace("\n", "")
 
 
-def test_tables_of_runs(capsys):
+def test_tables_of_runs_are_escaped(capsys):
     print_rows(NASTY, [ROW, ROW])
     row = {"relation": "all", "direction": "head", "acc": 0.5}
     print_table(NASTY, {"test/acc": 0.5, "test/loss": 1.0}, [row], "test", TASKS["node-classification"])
@@ -61,11 +61,11 @@ def test_tables_of_runs(capsys):
     "the name of a folder has control characters",
     "they are shown as escapes where the command prints the folder",
 )
-def test_names_of_folders(capsys, monkeypatch, tmp_path):
+def test_names_of_folders_are_escaped(capsys, monkeypatch, tmp_path):
     say(f"{NASTY}\n")
     tell(f"{NASTY}\n")
     said = capsys.readouterr()
-    assert said.out == said.err == f"{SPELT}\n"
+    assert said.out == said.err == f"{ESCAPED}\n"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a\x1b[2J"))
     main(["doctor"])
     assert r"a\x1b[2J" in (shown := capsys.readouterr().out) and not RAW.search(shown)
@@ -84,38 +84,38 @@ def test_a_narrow_terminal(capsys, monkeypatch, width):
     assert "50.00" in capsys.readouterr().out
 
 
-def test_nothing_else_writes_to_the_terminal():
-    """Texts that no value of the user is in may be written as they are."""
+def test_only_these_calls_write_to_the_terminal_unescaped():
+    """Text that contains no value of the user needs no escapes."""
     found = {
         path.relative_to(PACKAGE).as_posix(): re.findall(r"std(?:err|out)\.write\((.*)", path.read_text())
         for path in sorted(PACKAGE.rglob("*.py"))
     }
     assert {name: calls for name, calls in found.items() if calls} == {
         "system/shown.py": [r'"\n".join(map(visible, text.split("\n"))))'] * 2,
-        "cli/terminal.py": [r'text.rstrip() + "\n")'],  # help
-        "cli/completion.py": [  # for a shell
+        "cli/terminal.py": [r'text.rstrip() + "\n")'],  # the help
+        "cli/completion.py": [  # scripts and words for a shell
             "SCRIPTS[completion_parser().read(argv).shell])",
             r'"".join(word + "\n" for word in words))',
         ],
         "cli/lists.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
-        "system/streams.py": [r'"\n")'],  # nothing but the end of a line
+        "system/streams.py": [r'"\n")'],  # a line end
         "cli/results.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows, metric, commands))'],
     }
 
 
-def test_answers(capsys, tmp_path):
+def test_answers_are_escaped_in_the_terminal_and_kept_in_files(capsys, tmp_path):
     table = pd.DataFrame({"head": [NASTY, None], NASTY: ["x\ty", "z"], "score": [-1.5, 2.0]})
     assert writers.write_tables([table, table[:0], table], "-") == 4
     shown = capsys.readouterr().out
     assert not RAW.search(shown.replace("\t", ""))
     rows = list(csv.reader(io.StringIO(shown), delimiter="\t"))
-    assert rows[1] == [SPELT, r"x\ty", "-1.5"] and rows[2] == ["", "z", "2.0"] and len(rows) == 5
+    assert rows[1] == [ESCAPED, r"x\ty", "-1.5"] and rows[2] == ["", "z", "2.0"] and len(rows) == 5
     # a file keeps what it was given
     writers.write_tables([table], str(tmp_path / "a.jsonl"))
     assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])["head"] == NASTY
 
 
-def test_small_probabilities_stay_in_every_format(tmp_path):
+def test_small_probabilities_are_not_rounded_to_zero(tmp_path):
     shares = np.array([4.6e-20, 0.1, np.inf], dtype=np.float32)
     table = pd.DataFrame({"name": ["a", None, "c"], "share": shares, "known": [True, False, True]})
     for kind in ("csv", "jsonl"):
@@ -129,8 +129,8 @@ def test_small_probabilities_stay_in_every_format(tmp_path):
     ]
 
 
-def test_between_tabs_quotes_are_letters_of_a_name(tmp_path, capsys):
-    """As in files of triples, which are read so: `answers.tsv` can be read again."""
+def test_quotes_are_part_of_a_name_in_tsv(tmp_path, capsys):
+    """Files of triples are read that way, so `answers.tsv` can be read as one."""
     names = ['5" pipe', '"quoted"', "a,b", "it's", ""]
     table = pd.DataFrame({"head": names, 'the "tail"': names, "score": [0.5] * len(names)})
     expected = ['head\tthe "tail"\tscore', *(f"{name}\t{name}\t0.5" for name in names)]
@@ -146,7 +146,7 @@ def test_between_tabs_quotes_are_letters_of_a_name(tmp_path, capsys):
 
 @pytest.mark.fault("a name that a spreadsheet would run as a formula", "--spreadsheet puts a ' before it")
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_formulas(tmp_path, kind):
+def test_formulas_are_quoted_for_spreadsheets(tmp_path, kind):
     names = ["=1+2", "+1", "-1", "@SUM(A1)", "\t=1", "plain", "'quoted", "1-2"]
     table = pd.DataFrame({"=head": names, "score": [-1.5] * len(names)})
     out = tmp_path / f"a.{kind}"
@@ -159,7 +159,7 @@ def test_formulas(tmp_path, kind):
         assert {row[1] for row in rows[1:]} == {"-1.5"}
 
 
-def test_warnings_and_reports():
+def test_warnings_and_reports_are_escaped():
     with pytest.warns(UserWarning) as said:
         warn(f"{NASTY} was dropped")
     assert not RAW.search(str(said[0].message))

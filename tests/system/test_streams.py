@@ -1,4 +1,4 @@
-"""Where the answer goes may be closed, full, left by its reader or ASCII alone; the folder may be gone."""
+"""Standard output may be closed, full, no longer read, or ASCII only; the current folder may be deleted."""
 
 import json
 import os
@@ -18,13 +18,13 @@ COMMAND = "-P -c 'import sys; from graphzoo.cli import main; sys.exit(main())'"
 
 @pytest.fixture
 def shell():
-    """`shell("graphzoo list > file")` -> the ended process."""
+    """Run a line of bash: `shell("graphzoo list > file")` returns the completed process."""
 
     def run(line, interpreter=sys.executable, **environment):
         return subprocess.run(
             ["bash", "-c", line.replace("graphzoo", f"{shlex.quote(interpreter)} {COMMAND}", 1)],
             capture_output=True,
-            # what fails only when a buffer is written is to be seen, too
+            # buffered, so that an error when the buffer is flushed is tested as well
             env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONPATH": str(REPOSITORY), **environment},
             timeout=120,
         )
@@ -70,13 +70,13 @@ def test_a_closed_standard_output(shell):
 
 
 @pytest.mark.fault("standard error cannot be written to", "only the status shows the failure")
-def test_nobody_reads_the_error(shell):
+def test_standard_error_cannot_be_written(shell):
     for line, status in (("graphzoo list nonsense", 2), ("graphzoo list models >&-", 1)):
         assert shell(f"{line} 2> /dev/full").returncode == status
 
 
 @pytest.mark.fault("the reader of a pipe leaves early", "no message, status 0")
-def test_a_reader_who_leaves(shell):
+def test_a_reader_that_leaves_early(shell):
     result = shell("set -o pipefail; graphzoo list | head -1")
     assert result.returncode == 0 and not lines(result)
 
@@ -86,9 +86,9 @@ def test_an_ascii_locale(shell, tmp_path):
     metrics = {"test/acc": {"mean": 0.5, "std": 0.1, "values": [0.5]}}
     row = {"model": "m\u00fcller", "data": "d", "metrics": metrics}
     (tmp_path / "row.json").write_text(json.dumps(row))
-    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
     for form in ("table", "markdown", "csv"):
-        result = shell(f"graphzoo results row.json --format={form}", **ascii_alone)
+        result = shell(f"graphzoo results row.json --format={form}", **ascii_only)
         assert result.returncode == 0 and not lines(result), result.stderr
         assert rb"m\xfcller" in result.stdout, result.stdout
 
@@ -127,7 +127,7 @@ LONG = "x" * 300
     ],
     ids=lambda words: " ".join(words)[:40].replace(LONG[:10], ""),
 )
-def test_paths_without_end(cli, words):
+def test_paths_that_are_too_long(cli, words):
     Path("q").write_text("a\tb\t?\n")
     Path("run").mkdir()
     Path("run/results.json").write_text('{"metrics": {"test/acc": 0.5}}')
@@ -138,7 +138,7 @@ def test_paths_without_end(cli, words):
 
 @pytest.mark.fault("an unexpected error", "one line with its type; --debug shows the traceback")
 @pytest.mark.parametrize("command", ["results", "plot run", "list", "doctor", "export x", "completion bash"])
-def test_the_last_place_an_error_comes_to(cli, monkeypatch, command):
+def test_an_unexpected_error(cli, monkeypatch, command):
     name, *rest = command.split()
 
     def broken(rest):

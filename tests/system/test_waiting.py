@@ -1,4 +1,4 @@
-"""Who waits for another process says so."""
+"""A process that waits for another one says so."""
 
 import signal
 import subprocess
@@ -25,7 +25,7 @@ with FileLock(sys.argv[1]):
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that has the lock `one.lock`."""
+    """A process that holds the lock `one.lock`."""
     child = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path / "one.lock")], stdout=subprocess.PIPE, text=True
     )
@@ -39,7 +39,7 @@ def holder(tmp_path):
     "the process that other processes wait for is suspended",
     "after five seconds they name the process and the lock, and say that it is suspended",
 )
-def test_waiting_for_a_stopped_process_is_told(holder, tmp_path, monkeypatch, capfd):
+def test_waiting_for_a_stopped_process_is_reported(holder, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(waiting, "NOTICE", 0.05)
     lock = waiting.TellingLock(tmp_path / "one.lock", timeout=0.2)
     with pytest.raises(Timeout):
@@ -52,11 +52,11 @@ def test_waiting_for_a_stopped_process_is_told(holder, tmp_path, monkeypatch, ca
         pass
     monkeypatch.setattr(fetch, "_LOCK_TIMEOUT", 0.2)
     with pytest.raises(DownloadError, match="has held this lock"), fetch.locked(tmp_path / "one.lock"):
-        raise AssertionError("two have it")
+        raise AssertionError("two processes hold the lock")
     assert f"process {holder.pid}, stopped (kill -CONT {holder.pid}" in capfd.readouterr().err
 
 
-def test_waiting_for_a_result_that_another_process_computes_is_told(tmp_path, monkeypatch, capfd):
+def test_waiting_for_a_result_of_another_process_is_reported(tmp_path, monkeypatch, capfd):
     path = tmp_path / "denoised.bin"
     file = TensorFile(path, "key", torch.Size([2, 2]), torch.float32, is_mapped=False)
     monkeypatch.setattr(waiting, "NOTICE", 0.05)
@@ -72,7 +72,7 @@ def test_waiting_for_a_result_that_another_process_computes_is_told(tmp_path, mo
     assert file.provide(lambda out: torch.ones(2, 2)).sum() == 4
 
 
-def test_a_lock_that_is_free_is_taken_without_a_word(tmp_path, capfd):
+def test_a_free_lock_is_taken_silently(tmp_path, capfd):
     with waiting.TellingLock(tmp_path / "free.lock"), pytest.raises(Timeout):
         waiting.TellingLock(tmp_path / "free.lock").acquire(timeout=0)
     assert capfd.readouterr().err == ""
