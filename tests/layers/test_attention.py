@@ -17,7 +17,7 @@ def tensors(dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     shapes = [(B, n, H, D) for n in (Q, T, T)]
     made = [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
-    # Heads behind tokens in memory, as a linear map leaves them.
+    # In memory, heads follow tokens, as in the output of a linear layer.
     return [x.requires_grad_().transpose(1, 2) for x in made]
 
 
@@ -59,7 +59,7 @@ def test_dropout_keeps_the_mean():
 
 
 def test_the_backward_pass_keeps_one_matrix_per_head():
-    """Beside what the forward pass returns; its peak is three, when scores turn into weights."""
+    """Besides the output, one matrix [Q, T] per head is kept. The peak of the forward pass is three."""
     query, key, value = (torch.randn(2, 4, 96, 8, requires_grad=True) for _ in range(3))
     with MemoryRecorder() as recorder:
         out = masked_attention(query, key, value, p=0.1, generator=NoiseStream(0).generator(1, "cpu"))
@@ -70,7 +70,7 @@ def test_the_backward_pass_keeps_one_matrix_per_head():
     out.sum().backward()
 
 
-def test_autocast_leaves_the_precision_that_is_given():
+def test_autocast_does_not_change_the_precision():
     inputs, grads = tensors(torch.float32), []
     for enabled in (False, True):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
@@ -86,8 +86,8 @@ def test_nothing_is_drawn_without_dropout():
         masked_attention(*tensors(), p=0.1)
 
 
-def test_a_generator_stands_in_for_the_global_one():
-    """As on CUDA, where torch's kernels draw from the global generator: same numbers, which then go on."""
+def test_a_generator_replaces_the_global_one():
+    """On CUDA, torch's kernels draw from the global generator, which therefore gets the state of another."""
     mine, twin = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
     torch.rand(3)
     before = torch.get_rng_state()
@@ -101,7 +101,7 @@ def test_a_generator_stands_in_for_the_global_one():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_torchs_kernels_with_our_noise():
+def test_torchs_kernels_draw_from_the_given_generator():
     inputs, mask = tensors(), MASKS["some"][:, None, None]
 
     def attend(seed):
@@ -118,8 +118,8 @@ def test_torchs_kernels_with_our_noise():
 
 @pytest.mark.parametrize(("device", "taken"), [("cuda", False), ("cpu", True)])
 @pytest.mark.parametrize("flash", [True, False])
-def test_cudnn_is_kept_out_of_attention_on_cuda(monkeypatch, device, taken, flash):
-    """It makes a plan for every new shape; what others have switched on or off stays so."""
+def test_attention_on_cuda_does_not_use_cudnn(monkeypatch, device, taken, flash):
+    """cuDNN makes a plan for every new shape. The switches are as before after the call."""
     seen, switches = [], (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.flash_sdp_enabled)
     monkeypatch.setattr(
         F,
@@ -137,7 +137,7 @@ def test_cudnn_is_kept_out_of_attention_on_cuda(monkeypatch, device, taken, flas
 
 
 @pytest.mark.gpu
-def test_noise_on_cuda_has_a_name_and_leaves_the_global_state_alone():
+def test_noise_on_cuda_depends_on_the_seed_and_not_on_the_global_state():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     inputs = [x.detach().cuda().requires_grad_() for x in tensors(torch.float32)]
@@ -158,14 +158,14 @@ def test_noise_on_cuda_has_a_name_and_leaves_the_global_state_alone():
 
 
 @pytest.mark.parametrize("p", [1.0, -0.5])
-def test_a_rate_outside_its_range_is_refused(p):
+def test_a_dropout_probability_out_of_range_is_refused(p):
     query = torch.randn(1, 1, 2, 4)
     with pytest.raises(UsageError, match="p must be at least 0 and below 1"):
         masked_attention(query, query, query, p=p, generator=torch.Generator())
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_values_may_be_of_another_width(p):
+def test_values_may_be_wider_than_queries(p):
     query, key, value = tensors()
     wider = torch.cat([value, value], dim=-1)
     made = [

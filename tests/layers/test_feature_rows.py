@@ -29,13 +29,13 @@ def test_rows_equal_those_of_the_whole_table(form, rows):
 
 
 @pytest.mark.parametrize("rows", [[3, 1], list(range(9))])
-def test_sparse_features_that_want_a_gradient_are_refused(rows):
+def test_sparse_features_that_require_a_gradient_are_refused(rows):
     x = torch.randn(9, 5).to_sparse_csr().requires_grad_()
     with pytest.raises(UsageError, match="sparse features get no gradient"):
         FeatureRows(5, 4)(x, torch.tensor(rows))
 
 
-def test_dense_features_get_their_gradient():
+def test_dense_features_get_a_gradient():
     x = torch.randn(9, 5, requires_grad=True)
     layer = FeatureRows(5, 4)
     mapped, position = layer(x, torch.tensor([2, 2, 7]))
@@ -46,7 +46,7 @@ def test_dense_features_get_their_gradient():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.float16])
 @pytest.mark.parametrize("rows", [[3, 1], list(range(9))])
-def test_a_table_of_any_dtype_is_read_in_the_precision_of_the_weights(dtype, rows):
+def test_a_table_of_any_dtype_is_converted_to_that_of_the_weights(dtype, rows):
     table = (torch.rand(9, 5) * 4).to(dtype)
     layer, rows = FeatureRows(5, 4), torch.tensor(rows)
     mapped, position = layer(table, rows)

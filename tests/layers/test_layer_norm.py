@@ -1,4 +1,4 @@
-"""LayerNorm beside torch's, whose gradients in bfloat16 are lost in their own sums on CPUs."""
+"""`LayerNorm`, compared with torch's, which on CPUs sums the gradients of its weights in bfloat16."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from graphzoo.ops.prototype_layer import prototype_layer
 from graphzoo.types import GraphSpec
 
 
-def test_it_is_torchs_in_float32():
+def test_it_equals_torchs_in_float32():
     torch.manual_seed(0)
     ours, torchs = LayerNorm(8, eps=1e-3), nn.LayerNorm(8, eps=1e-3)
     torchs.load_state_dict(ours.state_dict())
@@ -32,7 +32,7 @@ def test_gradients_of_many_rows_in_half_precision(weights):
     out.float().mul(upstream).sum().backward()
     for one, other in zip(found.parameters(), exact.parameters(), strict=True):
         error = (one.grad.float() - other.grad).norm() / other.grad.norm()
-        assert error < 0.03  # torch's own on a CPU: 0.2
+        assert error < 0.03  # 0.2 with torch's LayerNorm on a CPU
 
 
 @pytest.mark.parametrize("norm", ["l2", "fro"])
@@ -63,7 +63,7 @@ def test_ops_of_rows_have_the_gradients_of_float32_under_autocast(norm):
             assert (found - exact).norm() < 0.1 * exact.norm(), place
 
 
-def test_encoders_have_it():
+def test_encoders_use_it():
     spec = GraphSpec(30, in_channels=8, max_subgraph_nodes=8)
     small = {"hidden_channels": 8, "num_layers": 1}
     for encoder in (

@@ -16,17 +16,17 @@ def draw(generator):
     return torch.rand(4, generator=generator).tolist()
 
 
-def test_each_pass_has_noise_of_its_own_and_a_name_brings_it_back():
+def test_each_pass_has_other_noise_and_a_seed_repeats_it():
     stream = NoiseStream(3)
     counted = [draw(stream.generator(None, "cpu")) for _ in range(3)]
     assert counted[0] != counted[1] != counted[2] != counted[0]
     named = draw(stream.generator(5, "cpu"))
     assert named == draw(stream.generator(5, "cpu")) != draw(stream.generator(6, "cpu"))
-    assert int(stream.draws) == 3  # names do not count
+    assert int(stream.draws) == 3  # draws with a given seed are not counted
 
 
 def test_roles_and_seeds_do_not_share_noise():
-    """The same number as a name, as a count, for evaluation and under another seed: four different draws."""
+    """One number as a count, as a noise seed, in evaluation and under another stream's seed: four draws."""
     stream = NoiseStream(0)
     found = {
         tuple(draw(generator))
@@ -47,7 +47,7 @@ def test_evaluation_noise_is_fixed():
     assert draw(stream.fixed_generator("cpu")) == before == draw(NoiseStream(2).fixed_generator("cpu"))
 
 
-def test_state_dict_and_copies_go_on_with_the_stream():
+def test_state_dicts_and_copies_continue_the_stream():
     stream = NoiseStream(3)
     stream.generator(None, "cpu")
     resumed = NoiseStream(3)
@@ -57,7 +57,7 @@ def test_state_dict_and_copies_go_on_with_the_stream():
     assert draw(resumed.generator(None, "cpu")) == following == draw(twin.generator(None, "cpu"))
 
 
-def test_global_random_state_is_left_alone():
+def test_the_global_random_state_is_not_changed():
     state = torch.get_rng_state()
     stream = NoiseStream(0)
     dropout(torch.ones(100), 0.5, stream.generator(None, "cpu"), True)
@@ -66,7 +66,7 @@ def test_global_random_state_is_left_alone():
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_dropout_keeps_a_share_and_the_mean(p):
+def test_dropout_has_the_given_rate_and_keeps_the_mean(p):
     x = torch.full((400, 501), 2.0, requires_grad=True)
     out = dropout(x, p, NoiseStream(0).generator(None, "cpu"), True)
     dropped = (out == 0).double()
@@ -75,7 +75,7 @@ def test_dropout_keeps_a_share_and_the_mean(p):
     torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 2 / (1 - p)), rtol=1e-3, atol=0)
     out.sum().backward()
     torch.testing.assert_close(x.grad, out.detach() / 2)
-    # Four entries come out of one random word: neighbours are independent all the same.
+    # One random word gives four entries; neighbours must be independent nevertheless.
     pairs = (dropped.flatten()[:-1] * dropped.flatten()[1:]).mean().item()
     assert abs(pairs - p * p) < 5 * (p * p * (1 - p * p) / x.numel()) ** 0.5 * 2
 
@@ -92,12 +92,12 @@ def test_dropout_refuses_other_probabilities(p):
         dropout(torch.ones(3), p, None, False)
 
 
-def test_dropout_asks_for_a_generator():
+def test_dropout_without_a_generator_is_refused():
     with pytest.raises(ValueError, match="needs a generator"):
         dropout(torch.ones(3), 0.5, None, True)
 
 
-def test_keys_are_a_stream_that_need_not_be_part_of_the_state_dict():
+def test_keys_differ_and_need_not_be_in_the_state_dict():
     stream = NoiseStream(3, persistent=False)
     keys = [int(stream.key()) for _ in range(3)]
     assert len(set(keys)) == 3 and int(stream.draws) == 3
@@ -107,7 +107,7 @@ def test_keys_are_a_stream_that_need_not_be_part_of_the_state_dict():
 
 @pytest.mark.parametrize("draw_again", [NoiseStream.key, lambda stream: stream.generator(None, "cpu")])
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_noise_that_is_recomputed_needs_a_name(draw_again, use_reentrant):
+def test_recomputed_noise_needs_a_seed(draw_again, use_reentrant):
     stream = NoiseStream(0)
 
     def noisy(x):
@@ -120,7 +120,7 @@ def test_noise_that_is_recomputed_needs_a_name(draw_again, use_reentrant):
         out.sum().backward()
 
 
-def test_named_noise_is_the_same_when_it_is_recomputed():
+def test_recomputed_noise_with_a_seed_is_the_same():
     encoders = [GALiT(GraphSpec(30, in_channels=8), hidden_channels=8) for _ in range(2)]
     encoders[1].load_state_dict(encoders[0].state_dict())
     x, edge_index = torch.randn(30, 8), torch.randint(30, (2, 60))
@@ -133,7 +133,7 @@ def test_named_noise_is_the_same_when_it_is_recomputed():
 
 
 def test_one_thread_at_a_time_borrows_the_global_noise():
-    """Two that overlap would each put back what the other had left."""
+    """Two threads that overlap would each restore the state that the other one has set."""
     before, inside = torch.get_rng_state(), threading.Event()
     leave = threading.Event()
 
@@ -149,7 +149,7 @@ def test_one_thread_at_a_time_borrows_the_global_noise():
     inside.wait(10)
     two.start()
     two.join(0.2)
-    assert two.is_alive()  # it waits
+    assert two.is_alive()  # it waits for the first
     leave.set()
     one.join(10)
     two.join(10)

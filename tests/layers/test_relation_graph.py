@@ -1,4 +1,4 @@
-"""How relations meet, beside sets of entities and pairs counted one by one."""
+"""The relation graph, compared with sets of entities and pairs in plain Python."""
 
 import math
 import pickle
@@ -56,7 +56,7 @@ def test_the_matrices_are_cosines_of_sets():
         torch.testing.assert_close(dense(made), expected)
 
 
-def test_thousands_of_relations_are_compared_like_a_few():
+def test_thousands_of_relations():
     torch.manual_seed(1)
     count = 5_000
     triples = facts(10_000, 2_000, count)
@@ -64,28 +64,28 @@ def test_thousands_of_relations_are_compared_like_a_few():
     heads, _, pairs = sets(triples, count)
     chosen = torch.randint(2 * count, (10,)).tolist()
     for made, parts in ((relations.heads, heads), (relations.pairs, pairs)):
-        assert made.nnz < 60 * count  # most share nothing, which takes no memory
+        assert made.nnz < 60 * count  # most share nothing and are not stored
         columns = torch.zeros(2 * count, len(chosen))
         columns[chosen, range(len(chosen))] = 1
         expected = [[cosine(parts[a], parts[b]) for b in chosen] for a in range(2 * count)]
         torch.testing.assert_close(made.matmul(columns), torch.tensor(expected))
 
 
-def test_states_travel_along_all_six_ways():
+def test_states_are_propagated_along_six_kinds_of_edges():
     torch.manual_seed(2)
     triples = facts()
     heads, tails, pairs = sets(triples)
     turned = [{(t, h) for h, t in part} for part in pairs]
     states = torch.randn(2 * R, 3)
-    ways = [(heads, heads), (heads, tails), (tails, heads), (tails, tails), (pairs, pairs), (pairs, turned)]
+    kinds = [(heads, heads), (heads, tails), (tails, heads), (tails, tails), (pairs, pairs), (pairs, turned)]
     expected = torch.stack(
-        [torch.tensor([[cosine(a, b) for b in theirs] for a in mine]) @ states for mine, theirs in ways],
+        [torch.tensor([[cosine(a, b) for b in theirs] for a in mine]) @ states for mine, theirs in kinds],
         dim=1,
     )
     torch.testing.assert_close(compare_relations(graph_of(triples)).propagate(states), expected)
 
 
-def test_a_relation_without_facts_meets_nothing():
+def test_a_relation_without_facts_has_no_edges():
     torch.manual_seed(3)
     relations = compare_relations(graph_of(facts(), num_relations=R + 1))
     unused = [R, 2 * R + 1]
@@ -103,7 +103,7 @@ def test_one_relation():
     torch.testing.assert_close(dense(relations.heads), torch.tensor([[1.0, 0.5], [0.5, 1.0]]))
 
 
-def test_links_of_one_type_have_no_inverse_but_themselves():
+def test_links_of_one_type_are_their_own_inverses():
     u, v = torch.tensor([[0, 1, 2], [1, 2, 3]])
     graph = RelationalGraph(torch.stack([torch.cat([u, v]), torch.cat([v, u])]), torch.zeros(6).long(), 4, 1)
     relations = compare_relations(graph)
@@ -111,7 +111,7 @@ def test_links_of_one_type_have_no_inverse_but_themselves():
     torch.testing.assert_close(dense(relations.heads), torch.ones(1, 1))
 
 
-def test_it_is_made_once_for_a_graph_and_its_neighbourhoods():
+def test_a_graph_and_its_neighbourhoods_share_one_relation_graph():
     torch.manual_seed(4)
     graph = graph_of(facts())
     near = NeighbourhoodSampler(graph, 5)(torch.tensor([0, 3]), torch.tensor([0, 1]))[0]
@@ -121,7 +121,7 @@ def test_it_is_made_once_for_a_graph_and_its_neighbourhoods():
     assert not made.heads.values.is_inference()
 
 
-def test_a_neighbourhood_that_came_from_another_process_says_what_it_needs():
+def test_a_neighbourhood_from_another_process_needs_the_whole_graph():
     torch.manual_seed(5)
     near = NeighbourhoodSampler(graph_of(facts()), 5)(torch.tensor([0]), torch.tensor([0]))[0]
     with pytest.raises(UsageError, match="whole"):
@@ -134,8 +134,8 @@ def test_a_graph_without_inverses_is_refused():
         compare_relations(RelationalGraph(torch.stack([head, tail]), relation, N, R))
 
 
-def test_compilers_leave_the_comparison_alone():
-    """It runs SciPy, which they would take apart, once more for every new graph."""
+def test_the_comparison_is_not_compiled():
+    """It calls SciPy, which a compiler would trace, and again for every new graph."""
     from torch._dynamo.testing import CompileCounter
 
     graph, counter = graph_of(facts()), CompileCounter()
@@ -143,7 +143,7 @@ def test_compilers_leave_the_comparison_alone():
     compare = torch.compile(lambda graph, x: compare_relations(graph).propagate(x) + 1, backend=counter)
     states = torch.randn(2 * R, 3)
     torch.testing.assert_close(compare(graph, states), compare_relations(graph).propagate(states) + 1)
-    assert counter.frame_count <= 5, "SciPy's own functions are dozens"
+    assert counter.frame_count <= 5, "dozens of frames: SciPy was traced"
 
 
 def test_two_types_that_are_no_inverses_are_refused():

@@ -17,7 +17,7 @@ def bag_of_words(num_rows=40, num_columns=30, dtype=torch.float32):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("form", ["csr", "coo", "matrix"])
-def test_sparse_input_gives_what_dense_input_gives(form, bias):
+def test_sparse_and_dense_input_give_the_same(form, bias):
     x = bag_of_words(dtype=torch.float64)
     linear = SparseLinear(30, 5, bias).double()
     sparse = {"csr": x.to_sparse_csr, "coo": x.to_sparse_coo, "matrix": lambda: SparseMatrix.from_tensor(x)}
@@ -32,7 +32,7 @@ def test_sparse_input_gives_what_dense_input_gives(form, bias):
         torch.testing.assert_close(other, dense, atol=1e-12, rtol=1e-12)
 
 
-def test_it_is_a_linear_layer_to_checkpoints_and_initialisation():
+def test_initial_weights_and_state_dict_are_those_of_linear():
     torch.manual_seed(1)
     plain = torch.nn.Linear(30, 5)
     torch.manual_seed(1)
@@ -52,7 +52,7 @@ def test_results_do_not_change_from_run_to_run():
 
 
 def test_nothing_is_made_dense():
-    """A matrix that would fill 4 TB."""
+    # as a dense matrix, x would take 4 TB
     size = 1_000_000
     x = torch.sparse_coo_tensor(torch.tensor([[0, size - 1], [5, size - 1]]), torch.ones(2), (size, size))
     linear = SparseLinear(size, 2)
@@ -88,7 +88,7 @@ def test_a_gradient_for_sparse_input_is_refused():
         SparseLinear(30, 5)(bag_of_words().to_sparse_csr().requires_grad_())
 
 
-def test_last_result_is_for_unchanged_tensors_and_does_not_keep_them():
+def test_last_result_is_for_unchanged_tensors_and_does_not_keep_them_alive():
     last, calls = LastResult(), []
 
     def compute():
@@ -104,12 +104,12 @@ def test_last_result_is_for_unchanged_tensors_and_does_not_keep_them():
     reference = weakref.ref(x)
     del x
     assert reference() is None
-    # A new tensor, perhaps at the address of the old one.
+    # The new tensor may have the address of the deleted one.
     assert last.get((y, torch.ones(2)), compute) == 4
 
 
 def test_last_result_of_tensors_from_inference_mode():
-    """They have no version, and can be changed while the mode lasts."""
+    """These tensors have no version counter, so a change of one cannot be noticed."""
     last = LastResult()
     with torch.inference_mode():
         x = torch.zeros(2)
@@ -118,7 +118,7 @@ def test_last_result_of_tensors_from_inference_mode():
         assert last.get((x,), x.sum).item() == 2
 
 
-def test_last_result_does_not_remember_a_failure():
+def test_last_result_does_not_keep_an_error():
     last, x = LastResult(), torch.zeros(2)
     with pytest.raises(ZeroDivisionError):
         last.get((x,), lambda: 1 / 0)
