@@ -63,8 +63,8 @@ def test_normalised_adjacency_equals_the_dense_formula(name, self_loops):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_graph_without_some_edges_is_that_of_the_others(name):
-    """Bit for bit on the CPU; an edge given twice goes where both do. On a device, entries of 0 stay."""
+def test_masked_edges_give_the_graph_of_the_kept_edges(name):
+    """Equal bits on the CPU. A repeated edge stays if one copy does. On a device, zeros are stored."""
     edge_index, num_nodes = edges(name)
     pattern = EdgePattern(edge_index, num_nodes)
     for kept in (0.0, 0.5, 1.0):
@@ -81,8 +81,8 @@ def test_a_graph_without_some_edges_is_that_of_the_others(name):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_adjacency_of_a_program_is_the_same(name):
-    """Loops and edges given several times, too."""
+def test_the_adjacency_of_exported_programs_is_the_same(name):
+    """`PlainAdjacency`, also with self-loops and repeated edges."""
     edge_index, num_nodes = edges(name)
     x = torch.rand(num_nodes, 3, dtype=torch.float64)
     for given in (edge_index, torch.cat([edge_index, edge_index.flip(1)[:, ::2]], 1)):
@@ -118,8 +118,8 @@ def test_orders_reach_one_two_four_steps():
     assert reach == [1, 2, 4, 8]
 
 
-def test_orders_that_fill_the_memory_are_told_of_before(monkeypatch, caplog):
-    """A hub joins all nodes in two steps: the bound is exact there, and never below the truth."""
+def test_orders_with_many_pairs_give_a_warning(monkeypatch, caplog):
+    """Two steps over a hub join all nodes. The bound is exact there, and nowhere below the true number."""
     hub = torch.stack([torch.zeros(30, dtype=torch.int64), torch.arange(1, 31)])
     both = torch.cat([hub, hub.flip(0)], 1)
     for edge_index, most in ((both, 31 * 31), (random_edges(31, 60), 31 * 31 - 1)):
@@ -133,7 +133,7 @@ def test_orders_that_fill_the_memory_are_told_of_before(monkeypatch, caplog):
         caplog.clear()
 
 
-def test_no_order_asks_for_nothing():
+def test_order_zero_has_no_matrices():
     assert adjacency_orders(random_edges(5, 5), 5, 0) == ()
     with pytest.raises(ValueError, match="at least 0, got -1"):
         adjacency_orders(random_edges(5, 5), 5, -1)
@@ -185,14 +185,14 @@ def test_pairs_with_repetitions():
     assert torch.equal(pattern.row_of_entry()[position], pairs[1])
 
 
-def test_entries_of_one_place_are_summed():
+def test_entries_at_one_position_are_summed():
     places, values = torch.tensor([[1, 0, 1], [2, 0, 2]]), torch.tensor([1.0, 2.0, 3.0])
     matrix = SparseMatrix.from_tensor(torch.sparse_coo_tensor(places, values, (2, 3)))
     assert to_dense(matrix).tolist() == [[2, 0, 0], [0, 0, 4]]
 
 
-def test_other_values_in_the_same_places():
-    """As dropout makes them in every step: one sort for all of them, right products and gradients."""
+def test_other_values_at_the_same_positions():
+    """Dropout gives other values in every step; all of them share one sort."""
     edge_index = random_edges(20, 60)
     matrix, _ = SparseMatrix.from_pairs(edge_index, 20)
     x = torch.randn(20, 3, dtype=torch.float64, requires_grad=True)
@@ -209,8 +209,8 @@ def test_other_values_in_the_same_places():
         assert changed._order is matrix._order is not None
 
 
-def test_a_matrix_of_one_step_goes_with_it():
-    """Not with the next run of the garbage collector, which may be hundreds of steps away."""
+def test_a_matrix_of_one_step_is_freed_at_once():
+    """It must not wait for the garbage collector, which may run hundreds of steps later."""
     kept = normalized_adjacency(random_edges(20, 60), 20)
     gc.disable()
     try:
@@ -263,7 +263,7 @@ def test_wrong_operands_are_refused():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_orders_do_not_depend_on_the_default_type(dtype):
-    """As in a step of Lightning's "bf16-true"."""
+    """Lightning's "bf16-true" changes the default dtype during a step."""
     edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
     expected = adjacency_orders(edge_index, 6, 3)
     before = torch.get_default_dtype()
@@ -276,13 +276,13 @@ def test_orders_do_not_depend_on_the_default_type(dtype):
         assert torch.equal(one.to_dense(), other.to_dense())
 
 
-def test_whole_numbers_are_not_cut_to_whole_numbers():
+def test_integer_operands_are_refused():
     matrix = normalized_adjacency(torch.tensor([[0, 1], [1, 2]]), 3)
     with pytest.raises(ValueError, match=r"floating-point numbers, got x of torch.int64: give x.float\(\)"):
         matrix.matmul(torch.eye(3, dtype=torch.int64))
 
 
-def test_a_program_in_half_precision_counts_beyond_256_neighbours():
+def test_an_exported_program_in_half_precision_counts_beyond_256_neighbours():
     leaves = torch.arange(1, 1001)
     edge_index = torch.stack([torch.cat([leaves, leaves * 0]), torch.cat([leaves * 0, leaves])])
     plain = PlainAdjacency(edge_index, 1001, torch.bfloat16)

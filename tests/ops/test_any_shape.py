@@ -1,4 +1,4 @@
-"""Operators against their definitions over shapes drawn at random, those of one node and of one row too."""
+"""Operators of random shapes, down to one node and one row, most of them compared with their definitions."""
 
 import hypothesis.strategies as st
 import pytest
@@ -78,7 +78,7 @@ def test_fused_rows(make, run, options, nodes, batch, channels, seed):
 
 @settings(max_examples=40)
 @given(SIZE, st.integers(0, 30), SMALL, st.floats(0, 0.9), st.integers(1, 4), SEED)
-def test_denoising_keeps_what_is_finite_and_lonely_nodes(nodes, edges, features, gamma, num_iterations, seed):
+def test_denoising_is_finite_and_repeatable(nodes, edges, features, gamma, num_iterations, seed):
     generator = torch.Generator().manual_seed(seed)
     ends = torch.randint(0, nodes, (2, edges), generator=generator)
     ends = ends[:, ends[0] != ends[1]]

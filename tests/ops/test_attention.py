@@ -72,7 +72,7 @@ def test_wrong_input_is_refused():
         prototype_attention(q, k, v, norm="max")
 
 
-def test_weights_are_of_one_node_for_each_query():
+def test_weights_take_one_node_per_query():
     query, key = torch.randn(2, 5, 2, 1, 3)
     for wrong in (torch.tensor([3]), torch.tensor([3.0, 1.0])):
         with pytest.raises(ValueError, match="node must be"):
@@ -111,7 +111,7 @@ def test_random_features_in_half_precision_hold_many_nodes(dtype):
 
 
 @pytest.mark.parametrize("norm", ["l2", "fro"])
-def test_the_direction_of_zeros_has_no_gradient(norm):
+def test_zero_vectors_have_no_gradient(norm):
     inputs = [x.requires_grad_() for x in states()]
     with torch.no_grad():
         for x in inputs[:2]:
@@ -124,7 +124,7 @@ def test_the_direction_of_zeros_has_no_gradient(norm):
 
 
 @pytest.mark.parametrize("attend", [prototype_attention, exponential_attention])
-def test_no_nodes_attend_to_nothing(attend):
+def test_attention_of_no_nodes(attend):
     empty = torch.empty(0, 2, 1, 4)
     assert attend(empty, empty, empty).shape == empty.shape
     assert random_feature_attention(empty, empty, empty, torch.randn(3, 4)).shape == empty.shape
@@ -132,8 +132,8 @@ def test_no_nodes_attend_to_nothing(attend):
 
 @pytest.mark.parametrize("norm", ["l2", "fro"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_does_not_make_sums_over_all_nodes_short(norm, dtype):
-    """float16 ends at 65,504, and the gradient of a mean over many nodes is nothing in it."""
+def test_autocast_does_not_round_sums_over_all_nodes(norm, dtype):
+    """float16 ends at 65,504, and gradients of a mean over many nodes underflow in it."""
     inputs = [x.detach() for x in states(15_000, 1, 2, 8, torch.float32)]
     upstream = torch.randn(15_000, 1, 2, 8)
 
@@ -149,7 +149,7 @@ def test_autocast_does_not_make_sums_over_all_nodes_short(norm, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_an_inverse_norm_of_nothing_is_nothing_in_half_precision(dtype):
+def test_the_inverse_norm_of_zero_is_zero_in_half_precision(dtype):
     squares = torch.zeros(2, dtype=dtype, requires_grad=True)
     out = inverse_norm(squares)
     out.sum().backward()

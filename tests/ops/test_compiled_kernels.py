@@ -1,4 +1,4 @@
-"""A run that compiles the kernels has the bits of one that finds them compiled."""
+"""A run that compiles the kernels and a run that loads them from the cache give the same bits."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# the forward kernels come first in one process, the gradients find their helpers there or in the cache
+# Kernels of the backward pass use helpers of the forward kernels, from the process or from the cache.
 _PROGRAM = """
 import hashlib, torch
 from graphzoo.encoders import KnowFormer
@@ -26,7 +26,7 @@ print(digest.hexdigest())
 
 
 @pytest.mark.slow
-def test_compiled_now_or_before_gives_the_same_bits(tmp_path):
+def test_compiled_and_cached_kernels_give_the_same_bits(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
 
     def run():

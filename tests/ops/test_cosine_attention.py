@@ -19,7 +19,7 @@ def states(num_nodes=23, heads=3, channels=4, count=3):
 
 
 def attention_matrix(query, key, norm, **settings):
-    """What the operator under test weighs with: its output for unit vectors as values, [N, H, N]."""
+    """The attention matrix [N, H, N] of the operator: its output with unit vectors as values."""
     value = torch.eye(query.shape[0], dtype=query.dtype)[:, None].expand(-1, query.shape[1], -1)
     return cosine_linear_attention(query, key, value, norm=norm, **settings)
 
@@ -87,7 +87,7 @@ def test_averaged_heads_equal_the_mean_of_explicit_matrices(norm, kind, rows, mo
     assert_same_with_gradients(actual, expected, (z, v, *query_map, *(key_map or ())))
 
 
-def test_states_as_their_own_value():
+def test_states_are_the_default_value():
     z = torch.randn(23, 4, dtype=torch.float64, requires_grad=True)
     one = z[:, None]
     assert_same_with_gradients(
@@ -98,7 +98,7 @@ def test_states_as_their_own_value():
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("bias", "eps"), [(1.0, 1e-6), (2.0, 0.3)])
 def test_weights_are_at_least_eps_and_rows_sum_to_one(norm, bias, eps):
-    """Theorem 2, with opposite vectors among the nodes, which reach the bound under "l2"."""
+    """Theorem 2. Under "l2", opposite vectors reach the bound."""
     q = torch.randn(40, 2, 3, dtype=torch.float64)
     q[20:] = -q[:20]
     matrix = attention_matrix(q, q, norm, bias=bias, eps=eps)
@@ -113,7 +113,7 @@ def test_weights_are_at_least_eps_and_rows_sum_to_one(norm, bias, eps):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_chosen_pairs_have_the_weights_of_the_matrix(norm):
+def test_weights_of_pairs_equal_those_of_the_matrix(norm):
     q, k, _ = (x.detach() for x in states())
     matrix = attention_matrix(q, k, norm)
     pairs = torch.randint(0, 23, (2, 50))
@@ -122,7 +122,7 @@ def test_chosen_pairs_have_the_weights_of_the_matrix(norm):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_node_without_direction_looks_at_all_alike(norm):
+def test_a_zero_vector_attends_to_all_nodes_equally(norm):
     q, k, v = states()
     with torch.no_grad():
         q[3], k[5] = 0, 0
@@ -131,7 +131,7 @@ def test_a_node_without_direction_looks_at_all_alike(norm):
     grads = torch.autograd.grad(out.square().sum(), (q, k, v))
     assert all(torch.isfinite(grad).all() for grad in grads)
     if norm == "l2":
-        # the direction of a zero vector is nobody's, rather than a step of any size
+        # A zero vector has no direction; the true gradient grows without bound near it.
         assert (grads[0][3] == 0).all() and (grads[1][5] == 0).all()
     zero = torch.zeros_like(q, requires_grad=True)
     out = cosine_linear_attention(zero, zero, v, norm=norm)
@@ -142,7 +142,7 @@ def test_a_node_without_direction_looks_at_all_alike(norm):
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_lower_precision_loses_only_the_rounding_of_inputs_and_result(norm, dtype):
+def test_lower_precision_rounds_only_inputs_and_output(norm, dtype):
     q, k, v = (x.detach().to(dtype) for x in states(2000, 2, 16))
     out = cosine_linear_attention(q, k, v + 1, norm=norm)
     assert out.dtype == dtype
@@ -160,11 +160,11 @@ def test_rank_of_attention_matrices():
         matrix = attention_matrix(q, k, norm)
         single = [int(torch.linalg.matrix_rank(matrix[:, h], rtol=1e-10)) for h in range(heads)]
         assert single == [channels + 1] * heads
-        constant = 1 / similarities(q, k, norm, 1.0, 1e-6).sum(-1)  # c / total: the part of rank 1
+        constant = 1 / similarities(q, k, norm, 1.0, 1e-6).sum(-1)  # c / total: a part of rank 1
         assert int(torch.linalg.matrix_rank(matrix[:, 0] - constant[0][:, None], rtol=1e-10)) == channels
         averaged = int(torch.linalg.matrix_rank(matrix.mean(1), rtol=1e-10))
         assert channels + 1 < averaged <= heads * (channels + 1)
-        # Without the constant the bound is Eq. 35's.
+        # Without the constant, the rank reaches the bound of Eq. 35.
         rest = (matrix - constant.t()[:, :, None]).mean(1)
         assert int(torch.linalg.matrix_rank(rest, rtol=1e-10)) == heads * channels
 
@@ -186,7 +186,7 @@ def test_rank_with_the_adjacency_is_between_the_bounds():
 
 
 @pytest.mark.parametrize("norm", NORMS)
-def test_tensors_grow_linearly_with_the_nodes(norm):
+def test_tensors_grow_linearly_with_the_number_of_nodes(norm):
     sizes = {}
     for num_nodes in (2_000, 8_000):
         z = torch.randn(num_nodes, 8, requires_grad=True)

@@ -19,7 +19,7 @@ denoise = importlib.import_module("graphzoo.ops.denoise")
 
 
 def graph(num_nodes=30, num_edges=60, channels=7, dtype=torch.float64):
-    """Directed edges, repeated ones and self-loops among them, and the last three nodes isolated."""
+    """Features and directed edges, some repeated, some self-loops. The last three nodes are isolated."""
     edges = torch.randint(0, num_nodes - 3, (2, num_edges))
     edges = torch.cat([edges, edges[:, :9], torch.tensor([[1, 1, 2], [1, 1, 2]])], 1)
     return torch.randn(num_nodes, channels, dtype=dtype), edges
@@ -37,7 +37,7 @@ def dense_adjacency(edge_index, num_nodes, self_loops=True):
 
 
 def explicit(x, edge_index, gamma, num_iterations, self_loops=True):
-    """Eq. 29, step by step with the dense matrix."""
+    """Eq. 29 with the dense matrix."""
     matrix, smooth = dense_adjacency(edge_index, x.shape[0], self_loops), x
     for _ in range(num_iterations):
         smooth = (1 - gamma) * matrix @ smooth + gamma * x
@@ -54,7 +54,7 @@ def test_every_step_equals_the_dense_loop(gamma, num_iterations, self_loops):
 
 
 def test_many_steps_reach_the_exact_solution():
-    """Eq. 6, by scipy's sparse solver."""
+    """Eq. 6, solved by scipy."""
     x, edges = graph()
     gamma = 0.1
     matrix = scipy.sparse.csc_matrix(torch.eye(30) - (1 - gamma) * dense_adjacency(edges, 30))
@@ -114,7 +114,7 @@ def test_chunks_of_columns_change_nothing(columns, is_sparse, monkeypatch):
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_a_matrix_in_place_of_the_edges_needs_no_look_at_numbers(is_sparse):
+def test_a_matrix_in_place_of_the_edges_needs_no_synchronisation(is_sparse):
     x, edges = graph(dtype=torch.float32)
     x = (x * (x > 0)).to_sparse_csr() if is_sparse else x
     adjacency = normalized_adjacency(torch.cat([edges, edges.flip(0)], 1), 30)
@@ -156,7 +156,7 @@ def test_wide_sparse_features_take_bounded_memory(tmp_path, monkeypatch):
     with MemoryRecorder() as recorded:
         denoise_features(sparse, edges, out=memory)
     torch.testing.assert_close(memory, expected)
-    # the largest are the places of the entries of x
+    # the largest tensors are the positions of the entries of x
     assert 0 < recorded.largest < x.numel() / 20
     assert recorded.peak_bytes < x.numel()
 
@@ -167,7 +167,7 @@ def files(folder):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How often features were really denoised."""
+    """The calls that were computed, not read from a file."""
     counted = []
 
     def count(*args, **kwargs):
@@ -204,7 +204,7 @@ def test_a_mapped_result_can_be_changed_without_changing_the_file(tmp_path, call
     assert len(calls) == 1
 
 
-def test_the_key_is_the_content_of_all_arguments(tmp_path, calls):
+def test_the_key_depends_on_the_content_of_all_arguments(tmp_path, calls):
     x, edges = graph()
     variants = [
         (x, edges, {}),
@@ -235,13 +235,13 @@ def test_equal_bytes_of_another_shape_or_type_have_another_key(tmp_path, calls):
 
 
 def test_a_graph_without_edges_has_a_key(tmp_path, calls):
-    x, edges = graph()[0], torch.from_numpy(np.stack([np.empty(0, dtype=np.int64)] * 2))  # strides of 0
+    x, edges = graph()[0], torch.from_numpy(np.stack([np.empty(0, dtype=np.int64)] * 2))  # its strides are 0
     for _ in range(2):
         assert torch.equal(cached_denoise(x, edges, cache=tmp_path), denoise_features(x, edges))
     assert len(calls) == 1
 
 
-def test_another_version_makes_another_file(tmp_path, monkeypatch, calls):
+def test_another_format_version_makes_another_file(tmp_path, monkeypatch, calls):
     x, edges = graph()
     cached_denoise(x, edges, cache=tmp_path)
     monkeypatch.setattr(denoise, "FORMAT_VERSION", denoise.FORMAT_VERSION + 1)
@@ -280,7 +280,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_made_anew(damage, settings, calls, caplog):
+def test_a_damaged_file_is_replaced(damage, settings, calls, caplog):
     x, edges = graph()
     expected = cached_denoise(x, edges, **settings).clone()
     (path,) = files(settings["cache"])
@@ -293,7 +293,7 @@ def test_a_damaged_file_is_made_anew(damage, settings, calls, caplog):
     assert len(calls) == 2
 
 
-def test_a_computation_that_fails_leaves_nothing(settings, monkeypatch):
+def test_a_failed_computation_leaves_no_files(settings, monkeypatch):
     x, edges = graph()
 
     def interrupted(*args, out=None, **kwargs):
@@ -305,7 +305,7 @@ def test_a_computation_that_fails_leaves_nothing(settings, monkeypatch):
     assert [path for path in settings["cache"].iterdir() if path.suffix != ".lock"] == []
 
 
-def test_a_folder_that_cannot_be_written_costs_only_a_warning(tmp_path, settings, caplog):
+def test_an_unwritable_folder_gives_only_a_warning(tmp_path, settings, caplog):
     x, edges = graph()
     (tmp_path / "file").write_text("not a folder")
     settings["cache"] = tmp_path / "file" / "below"
@@ -314,7 +314,7 @@ def test_a_folder_that_cannot_be_written_costs_only_a_warning(tmp_path, settings
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot reserve space")
-def test_a_full_disk_costs_only_a_warning(settings, monkeypatch, caplog):
+def test_a_full_disk_gives_only_a_warning(settings, monkeypatch, caplog):
     def full(*args):
         raise OSError(28, "No space left on device")
 
@@ -352,7 +352,7 @@ torch.save(out.clone(), folder / f"result-{name}.pt")
 
 
 @pytest.mark.parametrize("memory_map_bytes", [1 << 30, 0])
-def test_of_two_processes_one_computes_and_both_have_the_result(tmp_path, memory_map_bytes):
+def test_two_processes_compute_a_result_once(tmp_path, memory_map_bytes):
     x, edges = graph()
     torch.save((x, edges), tmp_path / "graph.pt")
     root = Path(__file__).resolve().parents[2]

@@ -74,7 +74,7 @@ def test_every_sample_is_a_distribution():
 
 @pytest.mark.parametrize("noisy", [True, False])
 def test_stabilisation_cancels(noisy):
-    """Without the floor, features with and without the stabiliser attend alike."""
+    """With eps = 0, the stabiliser does not change the attention."""
     (query, key, value, projection), gumbel = problem("small")
     gumbel = gumbel if noisy else None
     outs = []
@@ -90,7 +90,7 @@ def test_stabilisation_cancels(noisy):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_nothing_overflows_at_low_temperature(dtype, scale):
-    """tau = 0.05: e^(g / tau) alone reaches e^200; keys as large as 30 make exponents of thousands."""
+    """With tau = 0.05, e^(g / tau) reaches e^200, and keys of scale 30 give exponents of thousands."""
     inputs, gumbel = problem((500, 2, 8, 16, 4), dtype, scale=scale)
     out = kernelized_softmax(*inputs, tau=0.05, gumbel=gumbel.to(dtype))
     assert out.dtype == dtype
@@ -98,12 +98,12 @@ def test_nothing_overflows_at_low_temperature(dtype, scale):
     expected = kernelized_softmax(*exact, tau=0.05, gumbel=gumbel.to(dtype).double())
     grads = torch.autograd.grad(out.square().sum(), inputs)
     assert all(torch.isfinite(x).all() for x in (out, *grads))
-    # Rounding of exponents up to |x|^2 / (2 tau) = 10^3 to 10^5 is what is left between the two.
+    # The two differ by the rounding of exponents up to |x|^2 / (2 tau) = 10^3 to 10^5.
     tolerance = (1e-4 if dtype is torch.float32 else 2e-2) if scale == 1 else 0.3
     assert (out.double() - expected).norm() <= tolerance * expected.norm()
 
 
-def test_the_largest_noise_does_not_overflow_either():
+def test_large_noise_does_not_overflow():
     (query, key, value, projection), _ = problem("small", torch.float32)
     gumbel = torch.full((13, 2, 3), 15.0)
     gumbel[4] = 60.0
@@ -134,7 +134,7 @@ def test_permuted_nodes_and_noise_give_permuted_results():
     torch.testing.assert_close(permuted, out[order], atol=1e-12, rtol=1e-12)
 
 
-def test_autocast_rounds_nothing_inside():
+def test_autocast_does_not_round_inside():
     inputs, gumbel = problem("small", torch.float32)
     plain = kernelized_softmax(*inputs, tau=0.25, gumbel=gumbel)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -147,8 +147,8 @@ def test_autocast_rounds_nothing_inside():
 
 
 def test_memory_and_work_are_linear_in_the_nodes(monkeypatch):
-    """Forward and backward at N, 2N and 4N: every further node costs the same, nothing has N x N elements."""
-    monkeypatch.setattr(module, "_CPU_BLOCK", 1 << 14)  # the constant part, made small
+    """Forward and backward at N, 2N and 4N: each node costs the same, and no tensor has N x N elements."""
+    monkeypatch.setattr(module, "_CPU_BLOCK", 1 << 14)  # keeps the constant part small
     recorded = []
     for nodes in (2000, 4000, 8000):
         inputs, gumbel = problem((nodes, 2, 8, 10, 5), torch.float32)
@@ -163,7 +163,7 @@ def test_memory_and_work_are_linear_in_the_nodes(monkeypatch):
         values = [getattr(recorder, figure) for recorder in recorded]
         slope = (values[2] - values[1]) / (2 * (values[1] - values[0]))
         assert abs(slope - 1) < 0.03, (figure, values)
-    # All noisy copies of the keys at once would be [N, H, 15, 40], 600 numbers for each node and head.
+    # All noisy copies of the keys together are [N, H, 15, 40], 600 numbers for each node and head.
     inputs, gumbel = problem((8000, 2, 8, 40, 15), torch.float32)
     with MemoryRecorder() as recorder:
         out = kernelized_softmax(*inputs, tau=0.25, gumbel=gumbel.float())
@@ -189,7 +189,7 @@ def test_wrong_input_is_refused(change, message):
         kernelized_softmax(**given)
 
 
-def test_weights_of_edges_take_what_the_softmax_takes():
+def test_edge_weights_refuse_wrong_input():
     edges, query, projection = torch.tensor([[0], [1]]), torch.randn(4, 1, 3), torch.randn(5, 3)
     for tau in (0.0, -1.0):
         with pytest.raises(UsageError, match="tau must be above 0"):

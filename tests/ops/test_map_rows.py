@@ -40,7 +40,7 @@ def test_gradcheck_and_inputs_without_gradient():
     assert all(g is not None for g in torch.autograd.grad(only_sum, (*rows, *shared)))
 
 
-def test_a_gradient_by_hand_is_used_and_must_be_right():
+def test_a_gradient_function_is_used():
     def gradient(rows, shared, start, grads):
         x, weight = rows[0], shared[0]
         return (grads[0] @ weight,), (torch.einsum("nbd,nbe->de", grads[0], x),)
@@ -63,7 +63,7 @@ def test_intermediates_are_not_kept():
     assert sorted(saved) == [weight.numel(), x.numel()]
 
 
-def test_an_error_inside_reaches_the_caller():
+def test_an_error_inside_is_raised():
     def broken(rows, shared, start):
         raise KeyError("inside")
 

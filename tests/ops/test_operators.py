@@ -1,4 +1,4 @@
-"""The fused ops as torch's own operators: what compilers, exporters and fake tensors ask of them."""
+"""The fused ops as registered torch operators, for compilers, exporters and fake tensors."""
 
 import importlib.util
 
@@ -90,7 +90,7 @@ CASES = {
     "prototype_layer, dropout": lambda: layer_case(p=0.3),
     "prototype_layer, by query": lambda: layer_case(by_query=True),
 }
-if not torch.cuda.is_available() and importlib.util.find_spec("triton"):  # in its interpreter
+if not torch.cuda.is_available() and importlib.util.find_spec("triton"):  # Triton's interpreter
     CASES |= {
         "message_update, triton": lambda: update_case(backend="triton"),
         "state_mlp, triton": lambda: mlp_case(backend="triton"),
@@ -113,7 +113,7 @@ def results(run, given):
 
 
 class Calls(torch.utils._python_dispatch.TorchDispatchMode):
-    """Notes every call of one of our operators with its arguments."""
+    """Records every call of a graphzoo operator with its arguments."""
 
     def __init__(self):
         super().__init__()
@@ -137,8 +137,8 @@ def test_an_operator_gives_the_bits_of_the_op(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_operators_keep_torchs_rules(name):
-    """Schema, registration of gradients, fake kernels (shapes, strides) and tracing with free sizes."""
+def test_operators_pass_torchs_checks(name):
+    """Schema, registration of gradients, fake kernels (shapes, strides) and tracing with dynamic sizes."""
     run, given = prepared(name)
     with Calls() as calls:
         results(run, given)
@@ -156,7 +156,7 @@ def test_operators_keep_torchs_rules(name):
 
 
 def test_gradients_of_gradients():
-    """The sum of products is the one op whose gradients are of its own kind."""
+    """Only the sum of products has gradients that are such sums again."""
     edges, x, relation = torch.randint(4, (2, 6)), torch.randn(4, 2), torch.randn(3, 2)
     types = torch.randint(3, (6,))
 
@@ -168,7 +168,7 @@ def test_gradients_of_gradients():
 
 
 def test_fake_tensors():
-    """Shapes without memory, and without the device: no kernel is called, nor is Triton there for one."""
+    """Fake tensors need neither the device nor Triton, because no kernel is called."""
     with FakeTensorMode(), torch.no_grad():
         x, relation = torch.randn(N, B, D, device="cuda"), torch.randn(R, B, D, device="cuda")
         edges = torch.zeros(2, E, dtype=torch.int64, device="cuda")
@@ -183,7 +183,7 @@ def test_fake_tensors():
 
 
 def test_a_graph_is_sorted_once(monkeypatch):
-    """Operators get tensors: they find the graph that these are of, while it lives."""
+    """Operators take tensors, and look up the graph of these tensors while it exists."""
     sorts, order = [], graphs._order
     monkeypatch.setattr(graphs, "_order", lambda *columns: sorts.append(1) or order(*columns))
     graph = a_graph()
@@ -193,7 +193,7 @@ def test_a_graph_is_sorted_once(monkeypatch):
         compiled(x, relation).sum().backward()
     assert len(sorts) == 3, "by target, by source, by relation"
     edges = torch.randint(N, (2, E)), torch.randint(R, (E,))
-    for _ in range(3):  # no graph is known of these
+    for _ in range(3):  # there is no graph of these edges
         torch.ops.graphzoo.segment_products(x, relation, *edges, None, N, R, "target", "numba")
     assert len(sorts) == 4
     edges[0].copy_(edges[0].flip(0))
@@ -221,7 +221,7 @@ def test_exported_with_kernels_or_without():
         torch.testing.assert_close(program.module()(*given), expected)
 
 
-def test_graphs_of_other_sizes_that_share_their_tensors_are_told_apart():
+def test_graphs_of_other_sizes_that_share_tensors_are_distinguished():
     edges, kinds = torch.randint(3, (2, 8)), torch.randint(2, (8,))
     small, large = RelationalGraph(edges, kinds, 3, 2), RelationalGraph(edges, kinds, 6, 2)
     assert graphs.graph_of(edges, kinds, 3, 2) is small

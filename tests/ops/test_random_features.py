@@ -1,4 +1,4 @@
-"""What random features and Gumbel noise promise on average. Bounds are multiples of standard errors."""
+"""Means and distributions of random features and Gumbel noise. Bounds are multiples of standard errors."""
 
 import math
 
@@ -10,7 +10,7 @@ from graphzoo.ops import orthogonal_projection, positive_random_features
 from graphzoo.ops.kernelized_attention import attend_features
 from graphzoo.ops.random_features import draw_gumbel, random_features_at
 
-# A test of many fixed-seed figures fails by chance with probability below 10^-4 at this level.
+# At this level, a test of several fixed-seed figures fails by chance with probability below 10^-4.
 ALPHA = 1e-5
 Z = stats.norm.ppf(1 - ALPHA / 2)
 
@@ -32,7 +32,7 @@ def estimates(x, y, num_features, repeats, orthogonal):
         positive_random_features(z[None, None], projection, is_query=is_query, stabilize=False, eps=0)
         for z, is_query in ((x, True), (y, False))
     ]
-    # Features are divided by the square root of all `repeats * M`, so that the sum over M is one estimate.
+    # The features are scaled for `repeats * M` directions; each estimate sums over M of them.
     return (phi[0] * phi[1])[0, 0].view(repeats, num_features).sum(1) * repeats
 
 
@@ -139,8 +139,8 @@ def test_gumbel_draws_have_their_distribution():
     assert stats.kstest(draws.flatten().double().numpy(), stats.gumbel_r.cdf).pvalue > ALPHA
 
 
-def winners(phi_q, phi_k, tau, num_samples, seed=0):
-    """Weights of every sample and query, [samples, N, N]: heads stand in for independent samples."""
+def sampled_weights(phi_q, phi_k, tau, num_samples, seed=0):
+    """Weights of every sample and query, [samples, N, N]; heads are used as independent samples."""
     num_nodes = phi_k.shape[0]
     gumbel = draw_gumbel((num_nodes, num_samples, 1), generator(seed), torch.float64)
     identity = torch.eye(num_nodes, dtype=torch.float64)[:, None].expand(-1, num_samples, -1)
@@ -148,36 +148,36 @@ def winners(phi_q, phi_k, tau, num_samples, seed=0):
     return attend_features(phi_q, phi_k, identity, tau=tau, gumbel=gumbel).transpose(0, 1)
 
 
-def assert_chosen_with(weights, probability):
+def assert_largest_with(weights, probability):
     """Chi-square test, for each query, of how often each node has the largest weight."""
     counts = torch.nn.functional.one_hot(weights.argmax(-1), probability.shape[1]).sum(0)
     for observed, p in zip(counts, probability, strict=True):
         assert stats.chisquare(observed.numpy(), (p * observed.sum()).numpy()).pvalue > ALPHA
 
 
-def test_exact_kernel_becomes_a_draw_of_one_neighbour():
-    """As tau goes to 0, weights are one-hot with probability alpha_v / sum alpha, alpha_v = exp(q k_v)."""
+def test_with_the_exact_kernel_small_tau_draws_one_neighbour():
+    """As tau goes to 0, weights become one-hot with probability alpha_v / sum alpha, alpha_v = exp(q k_v)."""
     logits = torch.tensor([[0.3, -0.4, 1.0, 0.0, 0.6]], dtype=torch.float64)
     one_hot_share = []
     for tau in (0.5, 0.1, 0.01):
-        # Features with exactly the kernel exp(q k_v / tau): one feature per key.
+        # One feature per key gives exactly the kernel exp(q k_v / tau).
         phi_q = torch.ones(5, 1, 5, dtype=torch.float64)
         phi_k = torch.diag(torch.exp((logits[0] - logits.max()) / tau))[:, None]
-        weights = winners(phi_q, phi_k, tau, 20_000)
+        weights = sampled_weights(phi_q, phi_k, tau, 20_000)
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-        assert_chosen_with(weights, torch.softmax(logits, 1).expand(5, -1))
+        assert_largest_with(weights, torch.softmax(logits, 1).expand(5, -1))
         one_hot_share.append((weights.amax(-1) > 0.999).double().mean().item())
     assert one_hot_share == sorted(one_hot_share)
     assert one_hot_share[0] < 0.2 and one_hot_share[-1] > 0.9
 
 
 @pytest.mark.parametrize("tau", [0.25, 0.5, 1.0])
-def test_given_features_choose_with_the_power_tau(tau):
-    """The winner is v with probability beta_v^tau / sum beta^tau, beta_v = phi(q) phi(k_v)."""
+def test_random_features_draw_with_the_power_tau(tau):
+    """Node v has the largest weight with probability beta_v^tau / sum beta^tau, beta_v = phi(q) phi(k_v)."""
     x = torch.randn(2, 6, 1, 3, generator=generator(4), dtype=torch.float64)
     projection = orthogonal_projection(4, 3, generator(5), dtype=torch.float64)
     phi_q = random_features_at(x[0], projection, tau=tau, is_query=True)
     phi_k = random_features_at(x[1], projection, tau=tau, is_query=False)
     beta = phi_q[:, 0] @ phi_k[:, 0].t()
     expected = beta**tau / (beta**tau).sum(1, keepdim=True)
-    assert_chosen_with(winners(phi_q, phi_k, tau, 20_000), expected)
+    assert_largest_with(sampled_weights(phi_q, phi_k, tau, 20_000), expected)

@@ -1,4 +1,4 @@
-"""The graph of the relational SpMM: what it refuses, what it sorts, what it keeps."""
+"""`RelationalGraph`: its checks and its orderings of edges."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_ties_keep_the_order_given():
     assert graph.ordering("target").position.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_orderings_are_computed_once_and_only_when_asked_for():
+def test_orderings_are_computed_once_and_only_on_demand():
     graph = random_graph(5, 9, 2)
     assert graph._orderings == {}
     ordering = graph.ordering("source")
@@ -51,8 +51,8 @@ def test_counts_and_device():
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 100])
-def test_pieces_of_short_segments_are_known_at_once(tiny_graph, piece, monkeypatch):
-    """Where no segment is cut the pieces need no look at a device; they are the same."""
+def test_pieces_of_short_segments_are_the_segments(tiny_graph, piece, monkeypatch):
+    """If no segment is cut, the pieces need no synchronisation; they equal those of the general case."""
     monkeypatch.setattr(pieces, "PIECE", piece)
     for segment in ("target", "source", "relation"):
         ordering = tiny_graph.ordering(segment)
@@ -93,12 +93,12 @@ def test_moving_keeps_orderings():
         ((EDGES, TYPES, 3, 2.0), "num_relations must be a whole number of at least 0, got 2.0"),
     ],
 )
-def test_wrong_input_is_explained(arguments, message):
+def test_wrong_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         RelationalGraph(*arguments)
 
 
-def test_empty_graphs_are_fine():
+def test_empty_graphs():
     no_edges = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
     assert RelationalGraph(*no_edges, 4, 0).ordering("target").offsets.tolist() == [0] * 5
     assert RelationalGraph(*no_edges, 0, 0).ordering("relation").offsets.tolist() == [0]

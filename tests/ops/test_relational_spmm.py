@@ -1,4 +1,4 @@
-"""Every backend of the relational SpMM against its definition: output and both gradients."""
+"""Every backend of the relational SpMM, compared with the definition: output and both gradients."""
 
 import pytest
 import torch
@@ -111,7 +111,7 @@ def test_gradcheck(backend):
 
 @pytest.mark.parametrize("wanted", ["x", "relation"])
 @pytest.mark.parametrize("backend", FAST_BACKENDS)
-def test_only_the_gradient_asked_for_is_computed(backend, wanted):
+def test_only_required_gradients_are_computed(backend, wanted):
     graph = random_graph(8, 30, 3).to(backend_device(backend))
     x, relation, grad = (tensor.to(graph.device) for tensor in random_inputs(graph, (4,)))
     leaf = {"x": x, "relation": relation}[wanted].requires_grad_()
@@ -214,7 +214,7 @@ def good_arguments():
         ),
     ],
 )
-def test_wrong_arguments_are_explained(wrong, message):
+def test_wrong_arguments_are_refused(wrong, message):
     graph = RelationalGraph(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1]), 3, 2)
     relational_spmm(graph=graph, **good_arguments())
     with pytest.raises(ValueError, match=message):

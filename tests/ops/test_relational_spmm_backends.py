@@ -1,4 +1,4 @@
-"""What is particular to the optional backends: missing packages, blocks of messages, cut segments."""
+"""The optional backends: missing packages, blocks of messages, cut segments."""
 
 import os
 import subprocess
@@ -93,8 +93,8 @@ def test_triton_result_is_the_same_every_time():
         assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))
 
 
-def test_triton_sees_a_mask_that_was_changed():
-    """Kept edges are gathered once a mask: another content is another mask, also in the same tensor."""
+def test_triton_detects_a_changed_mask():
+    """Kept edges are gathered once per mask. A mask that is changed in place counts as another one."""
     pytest.importorskip("triton", reason="Triton is not installed")
     graph, mask = random_graph(12, 100, 3), torch.rand(100) < 0.5
     x, relation, grad = torch.randn(12, 8), torch.randn(3, 8), torch.randn(12, 8)
@@ -105,8 +105,8 @@ def test_triton_sees_a_mask_that_was_changed():
             assert_close(got, wanted, backward=True)
 
 
-def test_triton_gathers_kept_edges_once_a_step_and_ordering(monkeypatch):
-    """By target, by source and by relation, however many layers there are."""
+def test_triton_gathers_kept_edges_once_per_step_and_ordering(monkeypatch):
+    """There are three orderings, by target, source and relation, for any number of layers."""
     pytest.importorskip("triton", reason="Triton is not installed")
     from graphzoo.ops.relational_spmm import triton
 
@@ -128,7 +128,7 @@ def test_triton_gathers_kept_edges_once_a_step_and_ordering(monkeypatch):
 @pytest.mark.parametrize("channels", [40, 64, 130])
 @pytest.mark.parametrize("half_of_l2", [1, 1 << 30])
 def test_triton_in_blocks_of_any_width(num_edges, channels, half_of_l2, monkeypatch):
-    """Short and long segments, whole blocks and others, a cache for all rows or for none, 64-bit offsets."""
+    """Short and long segments, full and partial blocks, a cache for all rows or none, 64-bit offsets."""
     pytest.importorskip("triton", reason="Triton is not installed")
     from graphzoo.ops.relational_spmm import triton
 
@@ -143,18 +143,18 @@ def test_triton_in_blocks_of_any_width(num_edges, channels, half_of_l2, monkeypa
 
 
 @pytest.mark.parametrize("channels", [1, 64])
-def test_triton_reads_pairs_of_bfloat16_only_where_they_are_aligned(channels, monkeypatch):
-    """Whole blocks at an even place are read as 32 bits; at an odd one by one, with the same bits."""
+def test_triton_reads_pairs_of_bfloat16_only_if_aligned(channels, monkeypatch):
+    """Aligned numbers are read in pairs, as 32 bits, others one by one. The results have the same bits."""
     pytest.importorskip("triton", reason="Triton is not installed")
     from graphzoo.ops.relational_spmm import triton
 
     paired, kernel = [], triton._sum_products_kernel
 
-    class Watched:
+    class Recorder:
         def __getitem__(self, grid):
             return lambda *given, **named: paired.append(named["PAIRS"]) or kernel[grid](*given, **named)
 
-    monkeypatch.setattr(triton, "_sum_products_kernel", Watched())
+    monkeypatch.setattr(triton, "_sum_products_kernel", Recorder())
     device = backend_device("triton")
     graph = random_graph(12, 200, 3).to(device)
     relation = torch.randn(3, channels, device=device).bfloat16()

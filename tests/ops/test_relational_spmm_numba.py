@@ -1,4 +1,4 @@
-"""What is particular to the CPU backend: threads, determinism, bounded memory, lazy import."""
+"""The CPU backend: threads, determinism, bounded memory, lazy import."""
 
 import multiprocessing
 import subprocess
@@ -17,7 +17,7 @@ from graphzoo.ops.relational_spmm import numba as backend
 
 @pytest.fixture
 def many_small_pieces(monkeypatch):
-    """Cut even tiny problems into pieces and blocks, as only large ones are otherwise."""
+    """Cut tiny problems into pieces and blocks, which is otherwise done for large ones only."""
     monkeypatch.setattr(backend, "MIN_WORK_PER_PIECE", 1)
     monkeypatch.setattr(backend, "MAX_BLOCK", 128)
 
@@ -76,7 +76,7 @@ def test_pieces_cover_everything_once(kernel, size, many_small_pieces, torch_thr
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [16, 32, 48, 128])
-def test_narrow_rows_have_the_bits_of_the_wide_loop(size, dtype, monkeypatch):
+def test_the_loop_for_narrow_rows_gives_the_bits_of_the_wide_one(size, dtype, monkeypatch):
     # segments of 0 to 9 edges, so that every remainder of four occurs
     target = torch.arange(10).repeat_interleave(torch.arange(10))
     edge_index = torch.stack([torch.randint(0, 10, target.shape), target])
@@ -96,7 +96,7 @@ def test_narrow_rows_have_the_bits_of_the_wide_loop(size, dtype, monkeypatch):
 @pytest.mark.parametrize(("size", "vectors"), [(0, 0), (8, 0), (16, 1), (40, 0), (64, 4), (128, 8), (144, 0)])
 def test_rows_of_up_to_eight_vectors_are_narrow(size, vectors, monkeypatch):
     assert len(backend.vectors_of(size)) == vectors
-    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # as NUMBA_DISABLE_JIT does
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)  # the effect of NUMBA_DISABLE_JIT
     assert not backend.vectors_of(size)
 
 
@@ -143,7 +143,7 @@ def test_a_forked_child_has_its_own_threads(many_small_pieces, torch_threads):
     assert child.exitcode == 0
 
 
-def test_compiles_without_a_place_for_the_cache(monkeypatch):
+def test_kernels_compile_without_a_cache_folder(monkeypatch):
     def njit_without_cache(*, cache=False, **options):
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
@@ -179,7 +179,7 @@ print(peak() - before)
     "name", ["naive", *(b for b in FAST_BACKENDS if b == "numba" or b.values[0] != "triton")]
 )
 def test_peak_memory(name):
-    """[E, F] messages would be 390 MiB; only the reference may hold them."""
+    """The messages [E, F] would take 390 MiB; only the reference may store them."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, name], capture_output=True, text=True, timeout=120, check=True
     )

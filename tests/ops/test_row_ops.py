@@ -1,4 +1,4 @@
-"""The fused row operations of KnowFormer: compiled kernels against torch's own operations and autograd."""
+"""The fused row operations of KnowFormer: compiled kernels, compared with torch's operations and autograd."""
 
 import importlib
 import importlib.util
@@ -25,8 +25,8 @@ from graphzoo.ops.relational_spmm.query_graph import to_query_major
 from graphzoo.ops.row_kernels import block_rows, piece_bounds
 from graphzoo.ops.threads import run_pieces
 
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}  # of the largest value
-# Entities, queries, channels: more than one block and piece, one row only, an odd width.
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}  # relative to the largest value
+# Entities, queries, channels: several blocks and pieces, a single row, an odd width.
 SHAPES = [(700, 6, 32), (1, 1, 8), (9, 2, 6)]
 
 
@@ -42,14 +42,14 @@ def test_compiled_and_plain_agree_in_output_and_every_gradient(make, run, option
         assert (expected is None) == (found is None)
         if expected is None:
             continue
-        # One entity attends to itself alone: its queries' gradients are rounding around zero.
+        # A single entity attends only to itself, so the gradients of its queries are zero up to rounding.
         scale = max(float(expected.abs().max()), 1e-2)
         torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
 
 
 @pytest.mark.parametrize("backend", ["numba", "triton"])
 def test_heads_of_norm_zero_have_no_gradient_in_any_backend(backend):
-    """Queries and keys of one head are zero at two entities; 1 / norm would be 1e12 there."""
+    """At two entities, queries and keys are zero; 1 / norm would be 1e12 there."""
     if backend == "triton":
         pytest.importorskip("triton", reason="Triton is not installed")
     torch.manual_seed(0)
@@ -64,7 +64,7 @@ def test_heads_of_norm_zero_have_no_gradient_in_any_backend(backend):
 
 
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
-def test_compiled_gradients_are_those_of_finite_differences(make, run, options):
+def test_compiled_gradients_agree_with_finite_differences(make, run, options):
     torch.manual_seed(2)
     arguments = make((5, 2, 4), torch.float64)
     used = outputs_and_gradients(arguments, run, "numba", **options)[1:]
@@ -89,21 +89,21 @@ def test_the_number_of_threads_changes_no_bit(make, run, options):
 
 
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
-def test_a_nan_in_any_argument_reaches_the_same_places(make, run, options):
+def test_a_nan_in_any_argument_spreads_to_the_same_entries(make, run, options):
     torch.manual_seed(4)
     arguments = make((30, 2, 8), torch.float32)
     for i, argument in enumerate(arguments):
-        spoilt = argument.clone()
-        spoilt[(0,) * argument.dim()] = float("nan")
-        changed = [*arguments[:i], spoilt, *arguments[i + 1 :]]
+        with_nan = argument.clone()
+        with_nan[(0,) * argument.dim()] = float("nan")
+        changed = [*arguments[:i], with_nan, *arguments[i + 1 :]]
         plain, compiled = (run(changed, backend, **options).isnan() for backend in ("naive", "numba"))
         assert torch.equal(plain, compiled), f"argument {i}"
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("make", "run", "options"), CASES[:3])
-def test_rows_of_small_variance_are_normalised_alike(make, run, options, dtype):
-    """Variances of about 1e-6: what is added to them before the root decides."""
+def test_rows_of_small_variance_are_normalised_equally(make, run, options, dtype):
+    """At variances of about 1e-6, the eps that is added to them matters."""
     torch.manual_seed(5)
     arguments = [1e-3 * argument for argument in make((30, 2, 8), dtype)]
     expected, found = (run(arguments, backend, **options) for backend in ("naive", "numba"))
@@ -125,7 +125,7 @@ def close(found, expected, tolerance):
 @pytest.mark.parametrize("shape", [(70, 3, 32), (1, 1, 16), (40, 2, 64), (33, 5, 16)])
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
 def test_cuda_kernels_agree_in_output_and_every_gradient(make, run, options, shape):
-    """Triton's interpreter where there is no GPU: more than one block of rows, one row, rest rows."""
+    """In Triton's interpreter if there is no GPU. Shapes: several blocks, one row, a partial last block."""
     torch.manual_seed(6)
     arguments = make(shape, torch.float32)
     plain, found = (outputs_and_gradients(arguments, run, name, **options) for name in ("naive", "triton"))
@@ -144,7 +144,7 @@ def test_cuda_kernels_pad_odd_widths(make, run, options):
 @TRITON
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
 def test_cuda_kernels_keep_states_in_bf16_and_sums_in_float32(make, run, options):
-    """Rows in bf16, parameters in float32, as under autocast: close to float32 of the same rows."""
+    """As under autocast, rows are bf16 and parameters float32; results are close to those of float32 rows."""
     torch.manual_seed(8)
     arguments = [x.bfloat16().float() for x in make((70, 3, 32), torch.float32)]
     plain = outputs_and_gradients(arguments, run, "naive", **options)
@@ -155,19 +155,19 @@ def test_cuda_kernels_keep_states_in_bf16_and_sums_in_float32(make, run, options
         dtype for dtype, x in zip(wanted, found[1:], strict=True) if x is not None
     ]
     for one, other in zip(found, plain, strict=True):
-        if other is not None:  # as a whole: a hidden unit near zero may fall on either side of it
+        if other is not None:  # norms only: rounding may change the sign of a hidden unit near zero
             assert float((one.float() - other).norm()) <= 0.1 * float(other.norm())
 
 
 @TRITON
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
-def test_cuda_kernels_hand_a_nan_on(make, run, options):
+def test_cuda_kernels_propagate_nan(make, run, options):
     torch.manual_seed(9)
     arguments = make((30, 2, 16), torch.float32)
     for i, argument in enumerate(arguments):
-        spoilt = argument.clone()
-        spoilt[(0,) * argument.dim()] = float("nan")
-        changed = [*arguments[:i], spoilt, *arguments[i + 1 :]]
+        with_nan = argument.clone()
+        with_nan[(0,) * argument.dim()] = float("nan")
+        changed = [*arguments[:i], with_nan, *arguments[i + 1 :]]
         plain, found = (output(changed, run, backend, **options).isnan() for backend in ("naive", "triton"))
         assert torch.equal(plain, found), f"argument {i}"
 
@@ -184,7 +184,7 @@ def test_cuda_kernels_take_states_query_by_query(make, run, options):
 @TRITON
 @pytest.mark.parametrize(("make", "run", "options"), CASES)
 def test_cuda_kernels_take_a_batch_without_queries(make, run, options):
-    """What is left for some process of a small last batch."""
+    # a small last batch may leave none for some process
     arguments = make((20, 0, 16), torch.float32)
     plain, found = (outputs_and_gradients(arguments, run, name, **options) for name in ("naive", "triton"))
     assert [x is None for x in found] == [x is None for x in plain]
@@ -193,8 +193,8 @@ def test_cuda_kernels_take_a_batch_without_queries(make, run, options):
 
 
 @TRITON
-def test_cuda_kernels_count_in_64_bits_where_rows_lie_far_apart(monkeypatch):
-    """Where a block spans 2^31 numbers; small rows that are taken for such give the same bits."""
+def test_cuda_kernels_use_64_bit_offsets_if_rows_are_far_apart(monkeypatch):
+    """That is the case if a block spans 2^31 numbers. On small rows, such offsets give the same bits."""
     from graphzoo.ops.prototype_layer import triton as kernels
 
     for queries, wanted in ((2**21 - 1, kernels.tl.int32), (2**21, kernels.tl.int64)):
@@ -239,7 +239,7 @@ def test_compiled_kernels_take_full_precision_on_the_cpu_only():
         assert not runs_compiled(x)
 
 
-def test_what_cannot_be_done_is_refused():
+def test_unsupported_arguments_are_refused():
     arguments = layer_arguments((4, 2, 8), torch.float32)
     with pytest.raises(ValueError, match="l2"):
         prototype_layer(
@@ -259,8 +259,8 @@ def test_kernels_take_rows_in_the_type_of_autocast(dtype):
     assert rows_in_autocast(rows)[0] is rows
 
 
-def test_code_on_disk_knows_the_file_of_its_helpers(monkeypatch):
-    """numba looks at the kernel's own file alone: a changed helper would go on as it was."""
+def test_cached_code_depends_on_the_file_of_its_helpers(monkeypatch):
+    """By itself, numba checks the kernel's file only and would keep the code of a changed helper."""
 
     def kernel(x):
         return x + 1
@@ -273,7 +273,7 @@ def test_code_on_disk_knows_the_file_of_its_helpers(monkeypatch):
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_after_an_error_no_piece_is_at_work(monkeypatch, place):
+def test_after_an_error_no_piece_is_running(monkeypatch, place):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     begun, ended = [], []
 
@@ -293,7 +293,7 @@ def test_after_an_error_no_piece_is_at_work(monkeypatch, place):
 
 
 @pytest.mark.parametrize("switch", ["tf32", "ieee"])
-def test_torchs_newer_switch_of_precision_is_understood(switch):
+def test_torchs_newer_precision_setting_is_understood(switch):
     before = torch.get_float32_matmul_precision()
     try:
         torch.backends.cuda.matmul.fp32_precision = switch
@@ -307,7 +307,7 @@ def test_torchs_newer_switch_of_precision_is_understood(switch):
 
 @pytest.mark.parametrize(("dtype", "autocast"), [(torch.float16, None), (torch.float32, torch.float16)])
 def test_sums_over_all_nodes_are_not_made_in_float16(monkeypatch, dtype, autocast):
-    """It ends at 65,504, and gradients of a mean over many nodes vanish in it."""
+    """float16 ends at 65,504, and gradients of a mean over many nodes underflow in it."""
     taken, prototype_module = [], importlib.import_module("graphzoo.ops.prototype_layer")
     monkeypatch.setattr(prototype_module, "row_backend", lambda *_: "triton")
     monkeypatch.setattr(prototype_module.naive, "prototype_layer", lambda *_, **__: taken.append("naive"))
