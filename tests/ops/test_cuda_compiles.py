@@ -26,9 +26,9 @@ def lines(path):
 
 
 # Architecture, cases, number of kernels. All ten kernels are compiled on one architecture, at the presets'
-# width; on the others, one product in TF32 and the widest loads. `.ci/run` compiles every number format of that
-# width on every architecture, and every case on one, except those that the kept table has of this source and
-# with this Triton.
+# width; on the others, one product in TF32 and the widest loads. `.ci/run` compiles every number format of
+# that width on every architecture, and every case on one, except those that the kept table has of this source
+# and with this Triton.
 SOME = [
     (80, "state_mlp float32 D=32 x=True extra=True", 2),
     (90, "bfloat16 D=32 ", 10),
