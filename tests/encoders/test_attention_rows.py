@@ -1,4 +1,4 @@
-"""Rows of attention and their entropy against what the layers do with them: weights times values."""
+"""Rows of attention, compared with the outputs of the layers (weights times values), and their entropy."""
 
 import math
 import threading
@@ -28,18 +28,18 @@ def graph(seed=0):
 
 
 def inputs_and_outputs(module):
-    """What a module sees and gives while the hook is there."""
+    """The list into which a hook puts the arguments and outputs of a module's calls."""
     seen = []
     module.register_forward_hook(lambda _, arguments, output: seen.append((arguments, output)))
     return seen
 
 
-def test_nodeformer_mixes_values_with_these_weights():
+def test_nodeformers_attention_times_values_is_the_layers_output():
     x, edge_index = graph()
     encoder = NodeFormer(SPEC, hidden_channels=WIDTH, num_heads=3, rb_order=0, edge_loss_weight=0.0)
     maps = [inputs_and_outputs(layer.query_key_value) for layer in encoder.layers]
     joins = [inputs_and_outputs(layer.out) for layer in encoder.layers]
-    weights = encoder.attention(x, edge_index, torch.arange(NODES))  # N x N, which forward never makes
+    weights = encoder.attention(x, edge_index, torch.arange(NODES))  # all N x N
     assert encoder.training and weights.shape == (2, 3, NODES, NODES)
     for layer, (_, made), (mixed, _) in zip(
         weights, *([m[0] for m in part] for part in (maps, joins)), strict=True
@@ -48,13 +48,13 @@ def test_nodeformer_mixes_values_with_these_weights():
         torch.testing.assert_close(torch.einsum("hqn,nhd->qhd", layer, value).flatten(1), mixed[0])
     some = encoder.attention(x, edge_index, torch.tensor([5, 2]))
     torch.testing.assert_close(some, weights[:, :, [5, 2]])
-    pairs = torch.tensor([[3, 4], [5, 2]])  # from, to
+    pairs = torch.tensor([[3, 4], [5, 2]])  # sources, targets
     for row, of_pairs in zip(some, encoder.return_attention(x, edge_index, pairs), strict=True):
         torch.testing.assert_close(torch.stack([row[:, 0, 3], row[:, 1, 4]]), of_pairs)
 
 
 @pytest.mark.parametrize("settings", [{}, {"similarity": "qkcos", "num_heads": 3, "norm": "fro"}])
-def test_galit_mixes_values_with_these_weights(settings):
+def test_galits_attention_times_values_is_the_layers_output(settings):
     x, edge_index = graph(1)
     encoder = GALiT(SPEC, hidden_channels=WIDTH, **settings).eval()
     seen = [inputs_and_outputs(layer.attention) for layer in encoder.layers]
@@ -72,7 +72,7 @@ def test_galit_mixes_values_with_these_weights(settings):
         MLP(SPEC).attention(x, edge_index, torch.tensor([0]))
 
 
-def test_pencil_mixes_values_with_these_weights():
+def test_pencils_attention_times_values_is_the_layers_output():
     subgraphs = make_subgraphs([7, 4, 12, 2])
     spec = GraphSpec(num_nodes=50, max_subgraph_nodes=int(subgraphs.adjacency.shape[1]))
     encoder = PENCIL(spec, hidden_channels=16, num_layers=3, num_heads=2, ffn_channels=16)
@@ -88,7 +88,7 @@ def test_pencil_mixes_values_with_these_weights():
         value = maps[number][0][1].view(batch, tokens, 3, 2, 8)[:, :, 2]
         mixed = torch.einsum("bhqt,bthd->bqhd", layer, value).flatten(2)
         (given,) = mixes[number][0][0]
-        if number == 2:  # the last layer computes the task tokens first, then what they receive from
+        if number == 2:  # the last layer has the task tokens first, then the nodes they receive from
             torch.testing.assert_close(mixed[:, -2:], given[:, :2])
         else:
             torch.testing.assert_close(mixed[valid], given[valid])
@@ -99,7 +99,7 @@ def test_pencil_mixes_values_with_these_weights():
 def test_entropy_is_one_for_equal_weights_and_zero_for_one():
     assert row_entropy(torch.full((2, 8), 1 / 8)).tolist() == pytest.approx([1, 1])
     assert row_entropy(torch.eye(4)).tolist() == [0, 0, 0, 0]
-    assert row_entropy(torch.ones(3, 1)).tolist() == [0, 0, 0]  # nobody else to look at
+    assert row_entropy(torch.ones(3, 1)).tolist() == [0, 0, 0]  # there is no other node
     half = torch.tensor([0.5, 0.5, 0.0, 0.0])
     assert float(row_entropy(half)) == pytest.approx(0.5)
     assert float(row_entropy(half, torch.tensor(2))) == pytest.approx(1.0)
@@ -119,7 +119,7 @@ def test_entropies_are_means_of_the_rows():
     subgraphs = make_subgraphs([7, 4, 12, 2])
     spec = GraphSpec(num_nodes=50, max_subgraph_nodes=int(subgraphs.adjacency.shape[1]))
     pencil = PENCIL(spec, hidden_channels=16, num_layers=2, num_heads=2, ffn_channels=16).eval()
-    for layer in pencil.layers:  # far from equal weights, which any mean would give 1
+    for layer in pencil.layers:  # unequal weights: of equal ones, any mean is 1
         layer.query_key_value.weight.data.mul_(40)
     weights, sizes = pencil.attention(subgraphs), subgraphs.num_nodes.tolist()
     by_hand = []
@@ -170,11 +170,11 @@ def test_knowformer_entropy_counts_every_other_entity_of_a_query():
         shares = [torch.stack(row) / sum(row) for row in rows]
         by_hand.append(torch.stack([torch.special.entr(row).sum() / math.log(8) for row in shares]).mean())
     torch.testing.assert_close(found, torch.stack(by_hand))
-    for layer in encoder.layers:  # no query and no key: all kernels are equal
+    for layer in encoder.layers:  # queries and keys of zero: all weights are equal
         for parameter in layer.query_key.parameters():
             parameter.data.zero_()
     assert encoder.attention_entropy(*asked).tolist() == pytest.approx([1.0, 1.0])
-    for count in (1, 2):  # at most one other entity to look at
+    for count in (1, 2):  # at most one other entity
         few = RelationalGraph(torch.zeros(2, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long), count, 4)
         one = (few, torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))
         spec_of_few = GraphSpec(num_nodes=count, num_relations=2)
@@ -182,7 +182,7 @@ def test_knowformer_entropy_counts_every_other_entity_of_a_query():
     assert KnowFormer(spec, hidden_channels=8, attention="none").attention_entropy(*asked) is None
 
 
-def test_threads_that_ask_one_knowformer_see_their_own_attention():
+def test_threads_that_share_a_knowformer_get_their_own_attention():
     triples = torch.tensor([[0, 0, 1], [1, 1, 2], [2, 0, 3], [3, 1, 0]])
     graph = RelationalGraph.from_triples(triples, 4, 2)
     encoder = KnowFormer(GraphSpec(4, 2), hidden_channels=8, num_heads=2, num_layers=2).eval()
@@ -196,7 +196,7 @@ def test_threads_that_ask_one_knowformer_see_their_own_attention():
             assert torch.equal(call.result(), weights)
 
 
-def test_threads_that_ask_one_knowformer_record_their_own_messages():
+def test_threads_that_share_a_knowformer_record_their_own_messages():
     encoder, messages = KnowFormer(GraphSpec(4, 2), hidden_channels=8, num_heads=2, num_layers=1), []
     graph = RelationalGraph.from_triples(torch.tensor([[0, 0, 1]]), 4, 2)
     with recorded_messages(encoder, MessageUpdate) as recorded, ThreadPoolExecutor(1) as pool:

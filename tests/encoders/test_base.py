@@ -1,4 +1,4 @@
-"""What every encoder can do, of whatever kind."""
+"""`reset_parameters`, `save_pretrained` and `from_pretrained` of every kind of encoder."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ KINDS = {name: (cls, NODES, settings) for name, (cls, settings) in CASES.items()
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_weights_are_drawn_anew_in_place_as_those_of_a_new_encoder(name):
+def test_reset_parameters_gives_the_weights_of_a_new_encoder_in_place(name):
     cls, spec, settings = KINDS[name]
     encoder = cls(spec, **settings).double()
     parameters = list(encoder.parameters())
@@ -39,7 +39,7 @@ def test_weights_are_drawn_anew_in_place_as_those_of_a_new_encoder(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_an_encoder_comes_back_in_its_precision_and_with_plain_settings(tmp_path, dtype):
+def test_a_saved_encoder_keeps_its_precision_and_has_plain_settings(tmp_path, dtype):
     encoder = GALiT(NODES, hidden_channels=np.int64(8), num_layers=np.int64(2)).to(dtype)
     assert type(encoder.init_args["num_layers"]) is int
     encoder.save_pretrained(tmp_path / "shared")
@@ -48,7 +48,7 @@ def test_an_encoder_comes_back_in_its_precision_and_with_plain_settings(tmp_path
         assert read.dtype == dtype and torch.equal(saved, read)
 
 
-def test_an_encoder_in_two_precisions_comes_back_in_both(tmp_path):
+def test_a_saved_encoder_in_two_precisions_keeps_both(tmp_path):
     encoder = GALiT(NODES, hidden_channels=8, num_layers=2).bfloat16()
     next(encoder.parameters()).data = next(encoder.parameters()).data.double() / 3
     encoder.save_pretrained(tmp_path / "mixed")

@@ -1,4 +1,4 @@
-"""SGC, MLP, SGFormer and Polynormer against the mathematics written out and PyG's own classes."""
+"""SGC, MLP, SGFormer and Polynormer, compared with explicit formulas and PyG's classes."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def test_sgc_is_the_power_of_the_normalised_adjacency(num_steps):
     torch.testing.assert_close(encoder(x, edge_index), expected)
 
 
-def test_sgc_is_pygs():
+def test_sgc_equals_pygs():
     x, edge_index = graph()
     conv = SGConv(9, 5, K=3)
     encoder = SGC(SPEC, num_steps=3, hidden_channels=5)
@@ -95,7 +95,7 @@ def test_mlp_drops_the_values_of_sparse_features():
 
 
 def with_weights_of(encoder, model):
-    """PyG's model with the encoder's weights and its own, random output layers."""
+    """PyG's model with the encoder's weights; its output layers keep their random weights."""
     missing, unexpected = model.load_state_dict(encoder.model.state_dict(), strict=False)
     assert not unexpected and all(name.startswith(("fc.", "pred_", "lin_in.")) for name in missing)
     return model.train(encoder.training)
@@ -103,7 +103,7 @@ def with_weights_of(encoder, model):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("aggregate", ["add", "cat"])
-def test_sgformer_pyg_is_pygs(aggregate, training):
+def test_sgformer_pyg_equals_pygs(aggregate, training):
     x, edge_index = graph()
     settings = {"gnn_num_layers": 2, "graph_weight": 0.7, "aggregate": aggregate}
     encoder = SGFormerPyG(SPEC, hidden_channels=8, num_layers=3, num_heads=2, dropout=0.3, **settings)
@@ -117,7 +117,7 @@ def test_sgformer_pyg_is_pygs(aggregate, training):
 
 
 def explicit_attention(q, k, v):
-    """Every pair's weight written out, [N, N] for each head."""
+    """SGFormer's attention with explicit weights, [N, N] per head."""
     count = q.shape[0]
     q, k = q / q.square().sum().sqrt(), k / k.square().sum().sqrt()
     weights = torch.einsum("uhd,whd->huw", q, k) + count * torch.eye(count, dtype=q.dtype)
@@ -125,8 +125,7 @@ def explicit_attention(q, k, v):
     return torch.einsum("huw,whd->uhd", weights, v)
 
 
-def test_sgformers_attention_is_the_one_of_all_pairs():
-    """Outputs and all gradients."""
+def test_sgformers_attention_equals_the_explicit_form():
     parts = torch.randn(3, 20, 2, 5, dtype=torch.float64)
 
     def results(attend):
@@ -139,8 +138,8 @@ def test_sgformers_attention_is_the_one_of_all_pairs():
         torch.testing.assert_close(ours, theirs)
 
 
-def test_sgformers_attention_of_many_nodes_fits_half_precision():
-    """Its formula has N times a value, and half precision ends at 65,504."""
+def test_sgformers_attention_of_many_nodes_in_half_precision():
+    """The formula contains N times a value, and half precision ends at 65,504."""
     q, k, v = torch.randn(3, 70_000, 1, 2)
     exact = simple_attention(q, k, v)
     with torch.autocast("cpu", torch.float16):
@@ -150,7 +149,7 @@ def test_sgformers_attention_of_many_nodes_fits_half_precision():
 
 @pytest.mark.parametrize("aggregate", ["add", "cat"])
 def test_sgformer_layer_by_layer(aggregate):
-    """The authors' steps written out, with the GCN of this package beside it."""
+    """The authors' steps, with the GCN of this package for the graph branch."""
     x, edge_index = graph()
     encoder = SGFormer(
         SPEC, hidden_channels=8, num_layers=2, num_heads=2, alpha=0.3, gnn_num_layers=2, graph_weight=0.7,
@@ -167,13 +166,13 @@ def test_sgformer_layer_by_layer(aggregate):
     local = second(gcn(x, edge_index), edge_index)
     expected = torch.cat([z, local], -1) if aggregate == "cat" else 0.7 * local + 0.3 * z
     torch.testing.assert_close(encoder(x, edge_index), expected)
-    assert (expected < 0).any(), "no ReLU behind the last layers"
+    assert (expected < 0).any(), "a ReLU after the last layers"
 
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("is_global", [False, True])
 @pytest.mark.parametrize("local_attention", [False, True])
-def test_polynormer_is_pygs(is_global, training, local_attention):
+def test_polynormer_equals_pygs(is_global, training, local_attention):
     x, edge_index = graph()
     encoder = Polynormer(
         SPEC,
@@ -210,7 +209,7 @@ def test_polynormers_global_attention_begins_after_its_local_passes():
     assert int(resumed.passes) == int(encoder.passes) == 3
 
 
-def test_dropout_of_other_peoples_code_is_drawn_from_the_seed():
+def test_seeded_noise_seeds_torchs_dropout():
     layer, x = nn.Dropout(0.5), torch.ones(100)
     before = torch.get_rng_state()
     with seeded_noise(torch.Generator().manual_seed(7)):
@@ -267,7 +266,7 @@ def test_without_batch_norm_one_node_is_enough():
     assert encoder(torch.randn(1, 9), torch.zeros(2, 0, dtype=torch.int64)).shape == (1, 8)
 
 
-def test_edges_are_asked_for_once():
+def test_edges_or_precomputed_features_are_needed():
     x, edge_index = graph()
     for encoder, name in ((SGC(SPEC), "propagated"), (MLP(SPEC, denoise=True).eval(), "denoised")):
         with pytest.raises(ValueError, match=f"edge_index, or {name}= from precompute"):
@@ -280,7 +279,7 @@ def test_edges_are_asked_for_once():
 @pytest.mark.parametrize("of_weights", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("of_features", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize(("cls", "settings"), [(SGC, {}), (MLP, {"denoise": True, "num_layers": 2})])
-def test_denoised_features_are_taken_in_the_precision_of_the_weights(cls, settings, of_features, of_weights):
+def test_denoised_features_are_converted_to_the_dtype_of_the_weights(cls, settings, of_features, of_weights):
     x, edge_index = graph()
     encoder = cls(SPEC, hidden_channels=5, **settings).eval()
     expected = encoder(x, edge_index)
@@ -290,7 +289,7 @@ def test_denoised_features_are_taken_in_the_precision_of_the_weights(cls, settin
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_what_pygs_sgformer_cannot_compute_in_is_refused(dtype):
+def test_dtypes_that_pygs_sgformer_cannot_compute_in_are_refused(dtype):
     x, edge_index = graph()
     encoder = SGFormerPyG(SPEC, hidden_channels=4).to(dtype)
     with pytest.raises(UsageError, match=rf"torch.float32, got {dtype}\nTake SGFormer"):
@@ -300,8 +299,8 @@ def test_what_pygs_sgformer_cannot_compute_in_is_refused(dtype):
 
 
 @pytest.mark.parametrize("cls", [SGFormerPyG, Polynormer])
-def test_threads_that_share_a_model_of_pyg_each_get_their_states(cls):
-    """Both calls are inside before either goes on: a server does that."""
+def test_threads_that_share_a_model_of_pyg_get_their_own_states(cls):
+    """Both calls are inside the model at the same time, as in a server."""
     encoder, (x, edge_index) = cls(SPEC, hidden_channels=4).eval(), graph()
     inputs = [x, 2 * x]
     expected = [encoder(part, edge_index) for part in inputs]
@@ -314,8 +313,8 @@ def test_threads_that_share_a_model_of_pyg_each_get_their_states(cls):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_propagated_features_are_in_the_precision_of_the_encoder_or_of_the_features(dtype):
-    """There are no weights to tell it."""
+def test_propagated_features_have_the_dtype_of_the_encoder_or_of_the_features(dtype):
+    # an SGC without `hidden_channels` has no weights whose dtype it could take
     x, edge_index = graph()
     expected = SGC(SPEC)(x, edge_index).to(dtype)
     for encoder, features in (

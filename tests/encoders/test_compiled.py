@@ -1,4 +1,4 @@
-"""`torch.compile` gives what the encoders give without it: states and the gradient of every weight."""
+"""With `torch.compile`, encoders give the same states, and the same gradient of every weight."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def facts(num_facts=40):
 
 
 def queries(near=False):
-    """Arguments of a query encoder; of `near` queries the second call has other neighbourhoods."""
+    """A call of a query encoder. With `near`, each seed has other neighbourhoods."""
     graph, head, relation = facts(), torch.randint(N, (B,)), torch.randint(2 * R, (B,))
     if not near:
         mask = torch.rand(graph.num_edges) < 0.8
@@ -53,7 +53,7 @@ def knowformer(**settings):
 
 
 SPEC = GraphSpec(N, 1, 5, 3, max_subgraph_nodes=8)
-# name -> encoder, its arguments, and whether all of it is one graph
+# Name: encoder, its call, and whether it compiles to one graph.
 CASES = {
     "KnowFormer": (knowformer, queries, True),
     "KnowFormer, Frobenius norms": (lambda: knowformer(norm="fro"), queries, True),
@@ -82,7 +82,7 @@ def check(name, backend):
     torch.compiler.reset()
     encoder, call = make().train(), arguments()
     compiled = torch.compile(encoder, backend=backend, fullgraph=is_one_graph)
-    for seed in (1, 2):  # the second may be compiled again, with a symbol for the seed
+    for seed in (1, 2):  # the second may compile again, with a symbolic seed
         expected, found = results(call, encoder, seed), results(call, compiled, seed)
         for one, other in zip(found, expected, strict=True):
             if other is not None:
@@ -90,12 +90,12 @@ def check(name, backend):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_compiled_is_eager(name):
+def test_compiled_equals_eager_in_all_encoders(name):
     check(name, "aot_eager")
 
 
 def test_inductors_code_draws_the_same_noise():
-    """Its own code for integers that wrap has other bits."""
+    """Inductor's own code for integers that overflow gives other bits."""
     torch.compiler.reset()
     head = torch.randint(N, (B,))
 
@@ -111,8 +111,8 @@ def test_inductors_code_draws_the_same_noise():
         torch.testing.assert_close(noise, normal, atol=1e-5, rtol=1e-5)
 
 
-def test_a_compiled_loop_draws_as_an_eager_one_does():
-    """Without a seed, each call of one compiled program is the next of the encoder's own draws."""
+def test_a_compiled_loop_has_the_noise_of_an_eager_one():
+    """Without a noise seed, each call of a compiled encoder takes the next draw of its stream."""
     torch.compiler.reset()
     encoder = knowformer(dropout=0.5).train()
     graph, head, relation = facts(), torch.randint(N, (B,)), torch.randint(2 * R, (B,))
@@ -125,7 +125,7 @@ def test_a_compiled_loop_draws_as_an_eager_one_does():
 
 
 def test_wrappers_do_not_share_the_limit_of_recompilations():
-    """It is counted by code object, and `torch.compile` gives up on one after eight."""
+    """`torch.compile` allows eight recompilations of a code object, so each wrapper has its own."""
     functions = [NoiseStream.generator, NoiseStream.fixed_generator, FeatureRows.forward]
     methods = [encoder.forward for encoder in (GALiT, NodeFormer, SGFormer)]
     codes = {id(function.__code__) for function in (*functions, *methods)}

@@ -28,7 +28,7 @@ def build(channels=9, seed=0, **settings):
 
 
 def communities(per_class=60):
-    """Two classes whose features tell little and whose edges tell much."""
+    """Two classes that differ little in their features and much in their edges."""
     y = torch.arange(2 * per_class) % 2
     x = torch.randn(2 * per_class, 6) + 0.25 * (2 * y[:, None] - 1)
     edges = torch.randint(0, 2 * per_class, (2, 4000))
@@ -36,7 +36,7 @@ def communities(per_class=60):
     return x, edges[:, same | (torch.rand(4000) < 0.1)], y
 
 
-def test_it_trains_and_predicts_with_the_graph_deleted():
+def test_it_trains_and_predicts_without_the_graph():
     x, edge_index, y = communities()
     encoder = GALiT(GraphSpec(120, in_channels=6, num_classes=2), hidden_channels=16, dropout=0.2)
     denoised = encoder.precompute(x, edge_index)["denoised"]
@@ -58,7 +58,7 @@ def test_it_trains_and_predicts_with_the_graph_deleted():
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("norm", ["l2", "fro"])
-def test_gradients_reach_every_parameter_and_shapes_hold(similarity, norm):
+def test_every_parameter_gets_a_gradient(similarity, norm):
     x, edge_index = graph()
     encoder = build(similarity=similarity, norm=norm, num_heads=3, linear_update=True, input_dropout=0.3)
     states = encoder(x, edge_index)
@@ -98,7 +98,7 @@ def test_alpha_near_one_tends_to_no_attention():
     torch.testing.assert_close(near(x, edge_index), none(x, edge_index), atol=1e-7, rtol=1e-7)
 
 
-def test_heads_of_cos_are_one():
+def test_the_number_of_heads_does_not_matter_with_cos():
     x, edge_index = graph()
     torch.testing.assert_close(
         build(num_heads=4).eval()(x, edge_index), build(num_heads=1).eval()(x, edge_index)
@@ -112,7 +112,7 @@ def test_wcos_starts_as_cos():
     )
 
 
-def test_given_and_own_denoised_features_agree(tmp_path):
+def test_precomputed_denoised_features_give_the_same(tmp_path):
     x, edge_index = graph()
     encoder = build(gamma=0.3, num_iterations=3).eval()
     expected = encoder(x, edge_index)
@@ -154,8 +154,8 @@ def test_sparse_features_equal_dense_ones(input_dropout):
     assert torch.isfinite(encoder.input.weight.grad).all()
 
 
-def seen_by_linear(encoder, x):
-    """The features as dropout leaves them: what an identity in the place of f_I's matrix returns."""
+def after_input_dropout(encoder, x):
+    """The features after input dropout: the output of f_I with the identity as its matrix."""
     with torch.no_grad():
         encoder.input.weight.copy_(torch.eye(9)[:8])
         encoder.input.bias.zero_()
@@ -175,17 +175,17 @@ def test_input_dropout_zeroes_and_scales(kind, monkeypatch):
         monkeypatch.setattr(galit, "_WHOLE_ELEMENTS", 0)
         monkeypatch.setattr(galit, "_CHUNK_ELEMENTS", 900)
     encoder = build(input_dropout=0.25)
-    kept = seen_by_linear(encoder, x.to_sparse_csr() if kind == "sparse" else x)
+    kept = after_input_dropout(encoder, x.to_sparse_csr() if kind == "sparse" else x)
     torch.testing.assert_close(
         kept[kept != 0], torch.tensor(4 / 3, dtype=torch.float64).expand_as(kept[kept != 0])
     )
     assert abs((kept == 0).double().mean() - 0.25) < 0.02
-    # no two chunks, and no two columns, share their mask
+    # no two chunks and no two columns have the same mask
     assert len({bytes(block.numpy()) for block in kept.detach().view(40, -1)}) == 40
     assert len({bytes(column.contiguous().numpy()) for column in kept.detach().t()}) == 8
 
 
-def test_chunks_of_wide_features_have_the_gradient_of_their_own_mask(monkeypatch):
+def test_gradients_of_chunked_wide_features_use_the_mask_of_the_chunk(monkeypatch):
     monkeypatch.setattr(galit, "_WHOLE_ELEMENTS", 0)
     monkeypatch.setattr(galit, "_CHUNK_ELEMENTS", 50)
     encoder = build(input_dropout=0.5)
@@ -218,7 +218,7 @@ def test_tensors_grow_linearly_with_the_nodes(similarity, norm):
 
 
 def test_peak_memory_lies_on_a_line_of_slope_one(monkeypatch):
-    # Chunks of the usual size would count for much at the smallest graph, and make the slope less than 1.
+    # Usual chunks would dominate the memory of the smallest graph, and the slope would be below 1.
     monkeypatch.setattr(importlib.import_module("graphzoo.ops.map_rows"), "CPU_ROWS", 1024)
     peaks = []
     for num_nodes in (10_000, 40_000, 160_000):
@@ -231,7 +231,7 @@ def test_peak_memory_lies_on_a_line_of_slope_one(monkeypatch):
     assert all(0.96 < slope < 1.02 for slope in slopes), (peaks, slopes)
 
 
-def test_the_global_random_state_stays_as_it_is():
+def test_the_global_random_state_is_not_changed():
     x, edge_index = graph()
     encoder = build(similarity="qkcos", num_heads=2, dropout=0.5, input_dropout=0.5)
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
@@ -243,7 +243,7 @@ def test_the_global_random_state_stays_as_it_is():
     assert np.array_equal(np.random.get_state()[1], before[1]) and random.getstate() == before[2]
 
 
-def test_noise_is_named_or_numbered():
+def test_noise_depends_on_the_noise_seed_or_the_count():
     x, edge_index = graph()
     torch.manual_seed(5)
     first = build(input_dropout=0.3)
@@ -261,7 +261,7 @@ def test_noise_is_named_or_numbered():
     assert not torch.equal(other(x, edge_index, noise_seed=11), named)
 
 
-def test_resuming_from_a_state_dict_meets_the_same_noise():
+def test_resuming_from_a_state_dict_continues_the_noise():
     x, edge_index = graph()
     encoder = build(input_dropout=0.3, similarity="mcos")
     for _ in range(3):
@@ -282,8 +282,8 @@ def test_dropout_acts_on_the_embedded_features():
     torch.testing.assert_close(states[kept], 4 / 3 * encoder.eval()(x, denoised=x)[kept])
 
 
-def test_raw_and_denoised_features_have_dropout_of_their_own():
-    """One mask for both would tie the errors of the two together."""
+def test_raw_and_denoised_features_have_different_dropout():
+    """With one mask for both, the errors of the two would be dependent."""
     x, _ = graph()
     encoder = build(input_dropout=0.5, dropout=0.0)
     generator = encoder.noise.generator(0, "cpu")
@@ -293,7 +293,7 @@ def test_raw_and_denoised_features_have_dropout_of_their_own():
 @pytest.mark.parametrize("norm", ["l2", "fro"])
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_bfloat16_autocast_is_near_float32(norm, similarity):
-    """Two matrix products in bfloat16 (2^-8 each) and rounded states: 3 % of the largest state."""
+    """The tolerance, 3 % of the largest state, is for two bfloat16 products (2^-8) and rounded states."""
     x, edge_index = graph(500, 9, torch.float32)
     encoder = build(similarity=similarity, norm=norm, num_heads=2).float()
     expected = encoder(x, edge_index, noise_seed=1)
@@ -405,7 +405,7 @@ def test_wrong_input_is_refused():
 
 
 @pytest.mark.parametrize(("cls", "given"), [(GALiT, "denoised"), (SGC, "propagated")])
-def test_a_program_is_told_to_take_denoised_features(cls, given):
+def test_an_export_with_edges_is_refused(cls, given):
     encoder, x = cls(8, 16, 3).eval(), torch.randn(20, 8)
     edge_index = torch.randint(20, (2, 50))
     with pytest.raises(UsageError, match=f"takes no edges: give {given}= from precompute"):

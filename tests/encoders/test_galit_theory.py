@@ -1,4 +1,4 @@
-"""GALiT's layer as the paper derives it: a gradient step on an energy (Theorem 1, Eq. 9 to 14)."""
+"""GALiT's layer is a gradient step on an energy, as the paper derives it (Theorem 1, Eq. 9 to 14)."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from graphzoo.types import GraphSpec
 
 
 class FixedAttention(nn.Module):
-    """A given matrix in the place of the attention."""
+    """Replaces the attention by a given matrix."""
 
     def __init__(self, matrix):
         super().__init__()
@@ -22,7 +22,7 @@ class FixedAttention(nn.Module):
 
 
 def doubly_stochastic(num_nodes):
-    """A symmetric matrix of positive entries whose rows and columns sum to 1: a mean of permutations."""
+    """A mean of permutations: positive, symmetric, and every row and column sums to 1."""
     eye = torch.eye(num_nodes, dtype=torch.float64)
     shuffled = [eye[torch.randperm(num_nodes)] for _ in range(40)]
     matrix = sum(p + p.t() for p in shuffled) / 80
@@ -47,8 +47,8 @@ def test_a_layer_is_a_gradient_step_for_a_doubly_stochastic_matrix(alpha):
     torch.testing.assert_close(layer(z, anchor), z - alpha * gradient)
 
 
-def test_for_a_matrix_that_is_not_symmetric_the_energy_has_another_gradient():
-    """Theorem 1 does not say so, but needs it: Eq. 11 leaves out what the columns contribute."""
+def test_without_symmetry_a_layer_is_not_the_gradient_step():
+    """Theorem 1 needs symmetry without saying so: Eq. 11 has no terms of the columns."""
     matrix = torch.rand(12, 12, dtype=torch.float64)
     matrix = matrix / matrix.sum(1, keepdim=True)
     z, anchor = (torch.randn(12, 5, dtype=torch.float64) for _ in range(2))
@@ -58,7 +58,7 @@ def test_for_a_matrix_that_is_not_symmetric_the_energy_has_another_gradient():
     assert (layer(z, anchor) - (z - 0.5 * gradient)).abs().max() > 1e-3
     symmetric = (matrix + matrix.t()) / 2
     columns = matrix.sum(0)[:, None]
-    # the true step: the symmetric part, and what rows and columns of it are short of 1
+    # the true step: with the symmetric part, corrected where its rows and columns do not sum to 1
     step = 0.5 * (symmetric @ z + anchor) + 0.25 * (1 - columns) * z
     torch.testing.assert_close(step, z - 0.5 * gradient)
 
@@ -66,8 +66,8 @@ def test_for_a_matrix_that_is_not_symmetric_the_energy_has_another_gradient():
 @pytest.mark.parametrize("norm", ["l2", "fro"])
 @pytest.mark.parametrize("similarity", ["cos", "qkcos"])
 @pytest.mark.parametrize("alpha", [0.3, 0.8])
-def test_a_layer_is_the_printed_step_for_its_own_attention(norm, similarity, alpha):
-    """Eq. 11 to 13 with the row-normalised matrix that the attention itself weighs with."""
+def test_a_layer_is_the_step_of_equations_11_to_13(norm, similarity, alpha):
+    """The matrix in the equations is the attention's own, row-normalised one."""
     num_nodes, channels = 14, 6
     attention = CosineAttention(channels, 2, similarity, norm=norm, bias=1.0, eps=1e-6).double()
     layer = GALiTLayer(attention, channels, alpha, linear_update=False)
@@ -93,7 +93,7 @@ def test_the_linear_update_is_applied_to_the_values_alone():
 
 @pytest.mark.parametrize("similarity", ["wcos", "mcos", "qkcos"])
 def test_more_heads_give_the_attention_a_higher_rank(similarity):
-    """Eq. 35 on the weights that `return_attention` reports; 1 is added for the constant of each head."""
+    """Eq. 35 for the weights of `return_attention`; the constant of each head adds 1."""
     num_nodes, channels = 50, 4
     x = torch.randn(num_nodes, 9, dtype=torch.float64)
     nodes = torch.arange(num_nodes)
@@ -117,7 +117,7 @@ def test_more_heads_give_the_attention_a_higher_rank(similarity):
 
 
 def reference(encoder, x, denoised, pairs):
-    """Eq. 30 and 31 with the explicit matrices that `return_attention` reports."""
+    """Eq. 30 and 31 with the explicit matrices of `return_attention`."""
     num_nodes = x.shape[0]
     anchor = torch.relu(denoised @ encoder.input.weight.t() + encoder.input.bias)
     z = torch.relu(x @ encoder.input.weight.t() + encoder.input.bias)

@@ -1,4 +1,4 @@
-"""PyG's layers in graphzoo's clothes: on whole graphs, and on the subgraphs around node pairs."""
+"""`GNN` and `PairGNN`, the encoders with PyG's layers on whole graphs and on subgraphs around node pairs."""
 
 import copy
 
@@ -35,7 +35,7 @@ def build_pairs(kind, *, channels=0, num_nodes=40, **settings):
 
 
 def randomise(encoder):
-    # Biases begin at 0, where one that is left out would not be missed.
+    # Biases start at 0, where a missing one would not be noticed.
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -43,7 +43,7 @@ def randomise(encoder):
 
 
 def reference(encoder, kind, x, edge_index):
-    """The same weights in PyG's own modules."""
+    """The states of PyG's modules with the same weights."""
     h = x
     for layer, conv in enumerate(encoder.layers.convs):
         width = h.shape[1]
@@ -66,7 +66,7 @@ def reference(encoder, kind, x, edge_index):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_states_are_those_of_pyg(kind):
+def test_states_equal_those_of_pyg(kind):
     x, edge_index = graph()
     encoder = build(kind, num_layers=3).eval()
     states = encoder(x, edge_index)
@@ -88,7 +88,7 @@ def test_kept_edges_are_those_of_the_graph(kind):
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 60])
-def test_places_are_found_without_counting(count):
+def test_places_need_no_count_of_entries(count):
     mask = torch.zeros(3, 4, 5, dtype=torch.bool)
     mask.view(-1)[torch.randperm(60)[:count]] = True
     assert torch.equal(_places(mask, tuple(mask.flatten(1).sum(1).tolist())), _places(mask, None))
@@ -124,7 +124,7 @@ def test_input_dropout_drops_stored_values():
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropout_is_named_and_leaves_the_global_state_alone(kind, pairs):
+def test_dropout_depends_on_the_noise_seed_and_not_on_the_global_state(kind, pairs):
     x, edge_index = graph()
     encoder = build_pairs(kind, dropout=0.5).train() if pairs else build(kind, dropout=0.5)
     given = (make_subgraphs([6, 9]),) if pairs else (x, edge_index)
@@ -143,8 +143,8 @@ def test_dropout_is_named_and_leaves_the_global_state_alone(kind, pairs):
 
 @pytest.mark.parametrize("aware", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_are_encoded_one_by_one(kind, aware):
-    """A batch is its pairs each alone, through PyG's modules on edges written out by hand."""
+def test_pairs_of_a_batch_are_encoded_separately(kind, aware):
+    """Each pair has the states of PyG's modules on the edges of its subgraph."""
     subgraphs = make_subgraphs([5, 12, 2, 8], directed=True)
     encoder = build_pairs(kind, identity_aware=aware, num_layers=3)
     found = encoder(subgraphs)
@@ -160,7 +160,7 @@ def test_pairs_are_encoded_one_by_one(kind, aware):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_and_company_do_not_show(kind):
+def test_padding_and_other_pairs_do_not_matter(kind):
     subgraphs = make_subgraphs([7, 3, 10])
     encoder = build_pairs(kind, identity_aware=True)
     expected = encoder(subgraphs)
@@ -173,8 +173,8 @@ def test_padding_and_company_do_not_show(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_marked_nodes_are_told_apart(kind):
-    """u, v and w hang on one hub: without marks all look the same, and a pair is what any two leaves are."""
+def test_only_marks_distinguish_equivalent_nodes(kind):
+    """u, v and w are leaves of one hub; without marks, all of them have the same states."""
     subgraphs = make_subgraphs([4])
     hub = torch.zeros(1, 4, 4, dtype=torch.bool)
     hub[0, 3, :3] = hub[0, :3, 3] = True
@@ -188,7 +188,7 @@ def test_only_marked_nodes_are_told_apart(kind):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_features_of_the_pairs_nodes_are_used(kind, sparse):
+def test_features_of_the_subgraphs_nodes_are_used(kind, sparse):
     subgraphs = make_subgraphs([6, 4], num_nodes=200)
     x = torch.randn(200, 7, dtype=torch.float64) * (torch.rand(200, 7) < 0.5)
     encoder = build_pairs(kind, channels=7, num_nodes=200)
@@ -213,13 +213,13 @@ def test_features_of_the_pairs_nodes_are_used(kind, sparse):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_that_nothing_surrounds(kind):
+def test_pairs_without_other_nodes(kind):
     subgraphs = make_subgraphs([2, 2])
     found = build_pairs(kind, identity_aware=True)(subgraphs)
     assert torch.isfinite(found).all() and torch.equal(found[0], found[1])
 
 
-def test_settings_are_kept_and_copied():
+def test_init_args_have_the_defaults_and_copies_give_the_same_states():
     encoder = GNN(GraphSpec(5, in_channels=3), kind="gat", hidden_channels=8)
     assert encoder.init_args["num_heads"] == 8 and encoder.init_args["num_layers"] == 2
     x, edge_index = torch.randn(5, 3), torch.tensor([[0, 1], [1, 2]])

@@ -43,7 +43,7 @@ def make_graph(num_nodes=N, num_facts=20, num_relations=R):
 
 def make_encoder(dtype=torch.float64, **settings):
     encoder = KnowFormer(GraphSpec(N, R), **{**SMALL, **settings}).to(dtype)
-    with torch.no_grad():  # weights of LayerNorm away from 1 and 0, so that their use is seen
+    with torch.no_grad():  # at 1 and 0, a missing weight of LayerNorm would not be noticed
         for name, parameter in encoder.named_parameters():
             if "norm" in name:
                 parameter.add_(0.3 * torch.randn_like(parameter))
@@ -62,7 +62,7 @@ def edge_list(graph):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_specification_and_so_do_its_gradients(variant, masked):
+def test_states_and_gradients_equal_the_reference(variant, masked):
     encoder, graph = make_encoder(**VARIANTS[variant]), make_graph()
     head, relation, noise = make_queries()
     edges = edge_list(graph)
@@ -94,16 +94,16 @@ def test_equals_the_specification_and_so_do_its_gradients(variant, masked):
 
 
 @pytest.mark.parametrize("attention", ["prototype", "random_features", "none"])
-def test_every_parameter_that_the_states_depend_on_gets_a_gradient(attention):
+def test_every_parameter_gets_a_gradient(attention):
     encoder, graph = make_encoder(attention=attention), make_graph()
     head, relation, _ = make_queries()
     encoder(graph, head, relation).square().sum().backward()
     without = {name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
-    # The first layer's input is zero: columns that read it get a zero gradient, but never a whole parameter.
+    # The first layer's input is zero, so some columns have a zero gradient, but no whole parameter.
     assert without == set()
 
 
-def test_entities_are_interchangeable():
+def test_renumbering_the_entities_renumbers_the_states():
     encoder, graph = make_encoder(), make_graph()
     head, relation, noise = make_queries()
     order = torch.randperm(N)
@@ -114,7 +114,7 @@ def test_entities_are_interchangeable():
     torch.testing.assert_close(encoder(moved, order[head], relation, noise=moved_noise)[order], states)
 
 
-def test_a_query_does_not_see_its_batch():
+def test_states_of_a_query_do_not_depend_on_its_batch():
     encoder, graph = make_encoder().eval(), make_graph()
     head, relation, _ = make_queries()
     together = encoder(graph, head, relation, noise_seed=5)
@@ -124,7 +124,7 @@ def test_a_query_does_not_see_its_batch():
     torch.testing.assert_close(together, alone, atol=1e-12, rtol=1e-12)
 
 
-def test_dropout_does_not_see_the_batch_either_and_hits_the_asked_share():
+def test_dropout_does_not_depend_on_the_batch_and_has_the_given_rate():
     encoder, graph = make_encoder(dropout=0.25).train(), make_graph()
     head, relation, _ = make_queries()
     together = encoder(graph, head, relation, noise_seed=5)
@@ -138,7 +138,7 @@ def test_dropout_does_not_see_the_batch_either_and_hits_the_asked_share():
     mask = dropout.mask(hidden, 0)
     assert mask.unique().tolist() == pytest.approx([0.0, 4 / 3], rel=1e-4)
     assert (mask == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
-    # A chunk that starts later continues the same mask, and neither axis repeats itself.
+    # A later chunk has its part of the same mask; queries and channels have different masks.
     torch.testing.assert_close(dropout.mask(hidden[100:], 100), mask[100:])
     assert all(not torch.equal(mask[:, 0], mask[:, b]) for b in range(1, 4))
     assert all(not torch.equal(mask[:, :, 0], mask[:, :, c]) for c in range(1, 10))
@@ -146,7 +146,7 @@ def test_dropout_does_not_see_the_batch_either_and_hits_the_asked_share():
     assert torch.corrcoef(columns.t()).fill_diagonal_(0).abs().max() < 0.1
 
 
-def test_noise_is_a_function_of_query_and_entity_only_and_leaves_the_global_generator_alone():
+def test_noise_depends_on_the_noise_seed_and_not_on_the_global_state():
     encoder, graph = make_encoder().eval(), make_graph()
     head, relation, _ = make_queries()
     state = torch.get_rng_state()
@@ -154,9 +154,9 @@ def test_noise_is_a_function_of_query_and_entity_only_and_leaves_the_global_gene
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first, encoder(graph, head, relation, noise_seed=1))
     assert not torch.equal(first, encoder(graph, head, relation, noise_seed=2))
-    silent = make_encoder(noise_std=0.0).eval()
+    without_noise = make_encoder(noise_std=0.0).eval()
     assert torch.equal(
-        silent(graph, head, relation, noise_seed=1), silent(graph, head, relation, noise_seed=2)
+        without_noise(graph, head, relation, noise_seed=1), without_noise(graph, head, relation, noise_seed=2)
     )
 
 
@@ -168,7 +168,7 @@ def test_a_trained_encoder_runs_on_another_graph_with_its_relations():
         encoder(make_graph(num_relations=4), torch.tensor([0]), torch.tensor([0]))
 
 
-def test_copies_of_one_layer_start_equal_and_then_part():
+def test_tied_layers_start_equal_and_train_separately():
     tied, free = make_encoder(torch.float32, tie_initialization=True), KnowFormer(GraphSpec(N, R), **SMALL)
     plain = KnowFormer(GraphSpec(N, R), **SMALL, tie_initialization=True)
     states = [layer.state_dict() for layer in plain.layers]
@@ -185,7 +185,7 @@ def test_copies_of_one_layer_start_equal_and_then_part():
     assert not torch.equal(tied.layers[0].ffn1.weight, tied.layers[1].ffn1.weight)
 
 
-def test_remembers_its_settings_through_copies():
+def test_copies_keep_the_settings():
     encoder = KnowFormer(GraphSpec(N, R), **SMALL)
     assert encoder.init_args["hidden_channels"] == 8 and encoder.init_args["num_query_layers"] == 2
     twin = KnowFormer(GraphSpec(N, R), **encoder.init_args)
@@ -217,14 +217,14 @@ def test_bfloat16_autocast_stays_close_and_trains():
     noise = noise.float()
     exact = encoder(graph, head, relation, noise=noise)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = encoder(graph, head, relation, noise=noise)
-        F.mse_loss(rough.float(), torch.zeros(rough.shape)).backward()
-    assert (rough.float() - exact).norm() / exact.norm() < 0.05
+        rounded = encoder(graph, head, relation, noise=noise)
+        F.mse_loss(rounded.float(), torch.zeros(rounded.shape)).backward()
+    assert (rounded.float() - exact).norm() / exact.norm() < 0.05
     assert all(torch.isfinite(p.grad).all() for p in encoder.parameters() if p.grad is not None)
 
 
 def test_bfloat16_trains_where_autocast_keeps_layer_norm_in_float32(monkeypatch):
-    """As on CUDA, whose autocast differs from the CPU's in this."""
+    """CUDA's autocast does so, unlike the CPU's."""
     original = F.layer_norm
     monkeypatch.setattr(
         F,
@@ -265,7 +265,7 @@ def test_no_queries_give_no_states_and_gradients_of_zero(attention):
 
 
 @pytest.mark.parametrize("settings", [{"dropout": 0.5, "noise_std": 0.0}, {"dropout": 0.0}])
-def test_every_step_of_a_plain_loop_has_noise_of_its_own(settings):
+def test_every_step_of_a_plain_loop_has_other_noise(settings):
     encoder, graph = make_encoder(**settings).train(), make_graph()
     head, relation, _ = make_queries()
     first = encoder(graph, head, relation)
@@ -273,15 +273,15 @@ def test_every_step_of_a_plain_loop_has_noise_of_its_own(settings):
     second = encoder(graph, head, relation)
     named = encoder(graph, head, relation, noise_seed=0)
     assert not torch.equal(first, second) and not torch.equal(first, named)
-    assert torch.equal(twin(graph, head, relation), second), "a copy goes on with the stream"
-    assert not any("noise" in name for name in encoder.state_dict()), "weights are those of before"
+    assert torch.equal(twin(graph, head, relation), second), "a copy does not continue the stream"
+    assert not any("noise" in name for name in encoder.state_dict()), "state_dict has weights only"
     encoder.eval()
     states = encoder(graph, head, relation)
     assert torch.equal(states, encoder(graph, head, relation))
     assert torch.equal(states, encoder(graph, head, relation, noise_seed=0))
 
 
-def test_what_is_no_query_is_refused_with_the_range_wanted():
+def test_wrong_queries_are_refused_with_the_valid_range():
     encoder, graph = make_encoder(), make_graph()
     head, relation, _ = make_queries()
     for wrong in (-1, N):
@@ -307,8 +307,8 @@ class _Doubled(nn.Module):
         return whole / 2
 
 
-def test_weights_that_a_parametrization_makes_are_the_ones_that_count():
-    """As of `spectral_norm` and `weight_norm`: bias and weight then stand in another order, or are others."""
+def test_parametrized_weights_are_used():
+    """Parametrizations, as by `spectral_norm`, replace parameters and change their order."""
     graph, (head, relation, noise) = make_graph(), make_queries()
     encoder = make_encoder()
     expected = encoder(graph, head, relation, noise=noise)

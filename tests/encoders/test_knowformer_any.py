@@ -1,4 +1,4 @@
-"""An encoder that knows relations by how they meet: names and numbers must not matter."""
+"""`KnowFormerAny` computes relation vectors from the relation graph, so relation numbers must not matter."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def facts(num_facts=40):
 
 def make_encoder(**settings):
     encoder = KnowFormerAny(GraphSpec(N, R), **{**SMALL, **settings}).double()
-    with torch.no_grad():  # away from where LayerNorm, marks and biases are not seen
+    with torch.no_grad():  # at initial values, a missing LayerNorm, mark or bias would not be noticed
         for parameter in encoder.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return encoder.eval()
@@ -46,7 +46,7 @@ def queries():
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), num_facts=st.integers(1, 60), weighted=st.booleans())
-def test_other_numbers_for_entities_and_relations_give_the_same_states(seed, num_facts, weighted):
+def test_renumbering_entities_and_relations_renumbers_the_states(seed, num_facts, weighted):
     torch.manual_seed(seed)
     encoder, triples = make_encoder(weighted_relations=weighted), facts(num_facts)
     head, relation = queries()
@@ -59,8 +59,8 @@ def test_other_numbers_for_entities_and_relations_give_the_same_states(seed, num
     torch.testing.assert_close(again[entity], states)
 
 
-def test_without_weights_relations_meet_or_do_not():
-    """One more shared head changes how much two relations share, and not whether."""
+def test_without_weights_edges_of_the_relation_graph_are_binary():
+    """One more shared head changes the weight of the edge between two relations, not its presence."""
     rows = torch.tensor([[0, 0, 3], [0, 1, 4], [1, 0, 5], [2, 1, 5]])
     more = torch.cat([rows, torch.tensor([[1, 1, 4]])])
     query = torch.tensor([0])
@@ -72,7 +72,7 @@ def test_without_weights_relations_meet_or_do_not():
         torch.testing.assert_close(net(graphs[0].to_dense(), query), one)
 
 
-def test_a_relation_that_is_told_the_other_way_round_gives_the_same_states():
+def test_inverting_a_relation_gives_the_same_states():
     encoder, triples, (head, relation) = make_encoder(), facts(), queries()
     states = encoder(graph_of(triples), head, relation)
     turned = triples.clone()
@@ -81,7 +81,7 @@ def test_a_relation_that_is_told_the_other_way_round_gives_the_same_states():
     torch.testing.assert_close(encoder(graph_of(turned), head, asked), states)
 
 
-def test_a_relation_that_no_fact_uses_changes_nothing():
+def test_an_unused_relation_changes_nothing():
     encoder, triples, (head, relation) = make_encoder(), facts(), queries()
     states = encoder(graph_of(triples), head, relation)
     asked = relation % R + (R + 1) * (relation >= R)
@@ -103,7 +103,7 @@ def test_the_same_weights_run_on_graphs_of_other_sizes():
 
 
 def test_with_given_relation_vectors_it_is_knowformer(monkeypatch):
-    """Whatever else both have is the same module: only where the vectors come from differs."""
+    """The two encoders differ only in how they get the relation vectors."""
     settings = {**SMALL, "noise_std": 4.0}
     encoder, usual = KnowFormerAny(GraphSpec(N, R), **settings), KnowFormer(GraphSpec(N, R), **settings)
     shared = {
@@ -127,7 +127,7 @@ def test_states_do_not_depend_on_the_batch():
     torch.testing.assert_close(together, torch.cat(alone, dim=1))
 
 
-def test_a_neighbourhood_of_all_entities_is_the_whole_graph_gradients_too():
+def test_a_neighbourhood_of_all_entities_gives_states_and_gradients_of_the_whole_graph():
     encoder, graph, (head, relation) = make_encoder(), graph_of(facts()), queries()
     near = NeighbourhoodSampler(graph, N)(head, relation)[0]
     gradients = []
@@ -137,18 +137,18 @@ def test_a_neighbourhood_of_all_entities_is_the_whole_graph_gradients_too():
         (states * torch.linspace(-1, 1, 8)).tanh().sum().backward()
         gradients.append([states.detach()] + [parameter.grad.clone() for parameter in encoder.parameters()])
     torch.testing.assert_close(*gradients)
-    # without noise the first query net sees nothing, so its first weights have nothing to weigh
+    # without noise, the input of the first query net is zero, so its first weight has no gradient
     unused = [name for name, parameter in encoder.named_parameters() if not parameter.grad.any()]
     assert unused == ["layers.0.query_net.lin1.weight"]
 
 
 @pytest.mark.parametrize("is_near", [False, True])
-def test_asking_every_relation_is_asking_the_distinct_ones(is_near, monkeypatch):
+def test_repeated_query_relations_are_computed_once(is_near, monkeypatch):
     encoder, graph, (head, _) = make_encoder(), graph_of(facts()), queries()
     relation = torch.arange(B) % 2
     asked = NeighbourhoodSampler(graph, 5)(head, relation)[0] if is_near else graph
     found = []
-    for is_exporting in (False, True):  # stands for training on a GPU as well
+    for is_exporting in (False, True):  # an export takes the same branch as training on a GPU
         monkeypatch.setattr(torch.compiler, "is_exporting", lambda is_exporting=is_exporting: is_exporting)
         encoder.zero_grad()
         states = encoder.relation_inputs(asked, relation)
@@ -159,14 +159,13 @@ def test_asking_every_relation_is_asking_the_distinct_ones(is_near, monkeypatch)
     torch.testing.assert_close(*found)
 
 
-def test_relations_are_seen_from_the_query():
-    """The relation that is asked for shows in the states of entities, far from the head, too."""
+def test_states_depend_on_the_query_relation_everywhere():
     encoder, graph = make_encoder(), graph_of(facts())
     states = encoder(graph, torch.zeros(2, dtype=torch.int64), torch.tensor([0, 1]))
     assert (states[:, 0] - states[:, 1]).abs().amax(1).min() > 1e-6
 
 
-def test_saved_weights_come_back_and_run_on_another_graph(tmp_path):
+def test_saved_weights_load_and_run_on_another_graph(tmp_path):
     encoder = KnowFormerAny(GraphSpec(N, R), **SMALL).eval()
     encoder.save_pretrained(tmp_path / "weights")
     again = QueryEncoder.from_pretrained(tmp_path / "weights")
@@ -180,15 +179,15 @@ def test_saved_weights_come_back_and_run_on_another_graph(tmp_path):
         torch.testing.assert_close(again(*asked), encoder(*asked))
 
 
-def test_sizes_that_cannot_be_built_are_named():
+def test_wrong_sizes_are_refused():
     with pytest.raises(ValueError, match="num_relation_layers"):
         KnowFormerAny(GraphSpec(N, R), num_relation_layers=0)
     with pytest.raises(ValueError, match="multiple"):
         KnowFormerAny(GraphSpec(N, R), hidden_channels=10, num_heads=4)
 
 
-def test_without_shared_pairs_relations_meet_at_entities_alone():
-    """Two graphs in which relations have the same heads and tails, but join other pairs."""
+def test_without_shared_pairs_only_shared_entities_count():
+    """In the two graphs, relations have the same heads and tails, but other pairs."""
     square = torch.tensor([[0, 0, 2], [1, 0, 3], [0, 1, 2], [1, 1, 3]])
     crossed = torch.tensor([[0, 0, 2], [1, 0, 3], [0, 1, 3], [1, 1, 2]])
     query = torch.tensor([0])

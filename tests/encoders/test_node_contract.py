@@ -1,4 +1,4 @@
-"""What every node encoder promises, over all of them."""
+"""The contract of `NodeEncoder`, tested for every node encoder."""
 
 import copy
 import inspect
@@ -27,13 +27,13 @@ from graphzoo.types import GraphSpec
 def encoder(request):
     cls, settings = CASES[request.param]
     built = cls(GraphSpec(30, in_channels=9, num_classes=4), **settings)
-    with torch.no_grad():  # biases begin at 0, where one that is left out would not be missed
+    with torch.no_grad():  # biases start at 0, where a missing one would not be noticed
         for parameter in built.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     return built
 
 
-def test_every_node_encoder_is_looked_at():
+def test_every_node_encoder_is_among_the_cases():
     known = {getattr(encoders, name) for name in encoders.__all__}
     concrete = {cls for cls in known if issubclass(cls, NodeEncoder) and cls is not NodeEncoder}
     assert concrete == {cls for cls, _ in CASES.values()}
@@ -62,7 +62,7 @@ def test_renumbering_the_nodes_renumbers_the_states(encoder):
     torch.testing.assert_close(encoder(x[order], place[edge_index]), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_what_is_precomputed_takes_the_place_of_the_edges(encoder):
+def test_precomputed_results_replace_the_edges(encoder):
     x, edge_index = graph()
     encoder.eval()
     once = encoder.precompute(x, edge_index)
@@ -70,8 +70,8 @@ def test_what_is_precomputed_takes_the_place_of_the_edges(encoder):
     assert torch.equal(encoder(x, kept, **once), encoder(x, edge_index))
 
 
-def test_hidden_edges_are_as_if_they_were_not_there(encoder):
-    """Bit for bit, as links of a batch are hidden in every step; with and without a kept pattern."""
+def test_hidden_edges_give_the_states_of_the_graph_without_them(encoder):
+    """With equal bits. The first call makes the pattern of edges, later ones reuse it."""
     x, edge_index = graph()
     encoder.eval()
     for seed in range(3):
@@ -82,13 +82,11 @@ def test_hidden_edges_are_as_if_they_were_not_there(encoder):
 
 
 class Tenfold(GALiT):
-    """Prepares features of its own."""
-
     def precompute(self, x, edge_index, *, cache=None):
         return {name: 10 * value for name, value in super().precompute(x, edge_index, cache=cache).items()}
 
 
-def test_hidden_edges_leave_what_a_subclass_prepares():
+def test_hidden_edges_use_the_precompute_of_a_subclass():
     x, edge_index = graph()
     encoder, kept = Tenfold(x.shape[1], 12, 3), torch.arange(edge_index.shape[1]) % 5 > 0
     _, once = encoder.precompute_masked(x, edge_index, kept)
@@ -107,7 +105,7 @@ def test_sparse_features_give_the_same_states(encoder):
     assert torch.isfinite(encoder.train()(sparse, edge_index)).all()
 
 
-def test_noise_is_named_and_leaves_the_global_state_alone(encoder):
+def test_noise_depends_on_the_noise_seed_and_not_on_the_global_state(encoder):
     x, edge_index = graph()
     encoder.train()
     if "noise_seed" not in inspect.signature(encoder.forward).parameters:
@@ -121,7 +119,7 @@ def test_noise_is_named_and_leaves_the_global_state_alone(encoder):
     following = encoder(x, edge_index)
     assert not torch.equal(encoder(x, edge_index), following)
     encoder.load_state_dict(saved)
-    assert torch.equal(encoder(x, edge_index), following), "draws go on where a checkpoint stopped"
+    assert torch.equal(encoder(x, edge_index), following), "a loaded state_dict does not continue the stream"
     draws = int(encoder.noise.draws)
     encoder.eval()
     assert torch.equal(encoder(x, edge_index), encoder(x, edge_index))
@@ -153,8 +151,8 @@ def float64():
     torch.set_default_dtype(before)
 
 
-def test_the_gradient_of_features_is_the_numeric_one(float64, encoder):
-    """As for features that a layer in front makes; copies do not know what was kept for others."""
+def test_the_gradient_of_features_agrees_with_finite_differences(float64, encoder):
+    """A layer in front of the encoder needs this gradient. Copies of the encoder have no cached results."""
     x, edge_index = graph()
     x.requires_grad_()
     encoder.eval()
@@ -167,7 +165,7 @@ def test_the_gradient_of_features_is_the_numeric_one(float64, encoder):
     torch.testing.assert_close((slope * way).sum(), numeric, atol=1e-5, rtol=1e-5)
 
 
-def test_features_that_learn_are_prepared_by_the_subclass_or_refused():
+def test_features_with_gradient_are_refused_if_a_subclass_changes_precompute():
     x, edge_index = graph()
     x.requires_grad_()
     encoder = Tenfold(x.shape[1], 12, 3).eval()
@@ -179,7 +177,7 @@ def test_features_that_learn_are_prepared_by_the_subclass_or_refused():
 
 
 @pytest.mark.parametrize("cls", [SGC, GALiT, MLP, GNN, NodeFormer, SGFormer, SGFormerPyG, Polynormer])
-def test_sparse_features_that_want_a_gradient_are_refused(cls):
+def test_sparse_features_that_require_a_gradient_are_refused(cls):
     x, edge_index = graph()
     with pytest.raises(UsageError, match="sparse features get no gradient"):
         cls(x.shape[1])(x.to_sparse_csr().requires_grad_(), edge_index)
@@ -193,7 +191,7 @@ def test_an_encoder_that_needs_edges_says_so(cls):
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
-def test_training_goes_on_from_what_inference_mode_prepared(encoder, layout):
+def test_training_uses_results_of_inference_mode(encoder, layout):
     x, edge_index = graph()
     x = x if layout is torch.strided else x.to_sparse_csr()
     with torch.inference_mode():
@@ -212,11 +210,11 @@ def test_training_goes_on_from_what_inference_mode_prepared(encoder, layout):
         (NodeFormer, {"rb_order": 0, "edge_loss_weight": 0.0}, "edge_loss_weight", 1.0),
     ],
 )
-def test_a_setting_that_changes_between_two_calls_counts_in_the_second(cls, settings, name, value):
+def test_a_changed_setting_is_used_in_the_next_call(cls, settings, name, value):
     x, edge_index = graph()
     encoder = cls(GraphSpec(30, in_channels=9), **settings).eval()
     encoder(x, edge_index)
-    fresh = copy.deepcopy(encoder)  # remembers nothing
+    fresh = copy.deepcopy(encoder)  # has no cached results
     for either in (encoder, fresh):
         setattr(either, name, value)
     for got, expected in zip(
@@ -230,8 +228,8 @@ def test_a_setting_that_changes_between_two_calls_counts_in_the_second(cls, sett
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
 @pytest.mark.parametrize("encoder", [GALiT, NodeFormer, GNN, SGFormer, SGFormerPyG, Polynormer, MLP, SGC])
-def test_features_of_any_numbers_are_those_of_the_weights(encoder, dtype, layout):
-    """NumPy makes float64, and one-hot features whole numbers."""
+def test_features_of_any_dtype_are_converted_to_that_of_the_weights(encoder, dtype, layout):
+    """NumPy's default is float64, and one-hot features are often integers."""
     torch.manual_seed(0)
     x = torch.eye(6)[torch.tensor([0, 1, 2, 3, 4, 5, 1, 2])]
     edges = torch.tensor([[0, 1, 2, 5], [1, 2, 3, 7]])

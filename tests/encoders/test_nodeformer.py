@@ -16,7 +16,7 @@ from graphzoo.types import GraphSpec
 
 
 def recorded_draws(encoder, monkeypatch):
-    """The list that the draws of the following passes are put into."""
+    """The list to which the draws of later passes are appended."""
     draws, original, fixed = [], encoder._draw, encoder.draw_projections
 
     def draw(*args):
@@ -74,7 +74,7 @@ def test_encoder_equals_the_explicit_form(variant, training, monkeypatch):
 
 
 @pytest.mark.parametrize("name", TINY_GRAPHS)
-def test_graphs_of_every_kind(name, monkeypatch):
+def test_tiny_graphs(name, monkeypatch):
     pairs, _, num_nodes, _ = TINY_GRAPHS[name]
     edge_index = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).t()
     x = torch.randn(num_nodes, 6, dtype=torch.float64)
@@ -97,7 +97,7 @@ def test_numbering_of_the_nodes_does_not_matter():
     torch.testing.assert_close(permuted_loss, loss, atol=1e-10, rtol=1e-10)
 
 
-def test_what_is_computed_beforehand_gives_the_same_states():
+def test_precomputed_results_give_the_same_states():
     encoder, (x, edge_index) = build(), graph()
     precomputed = encoder.precompute(x, edge_index)
     assert not encoder.needs_edges
@@ -130,7 +130,7 @@ def test_adjacency_is_made_once_per_graph(monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["csr", "dense"])
-def test_sparse_features_give_what_dense_ones_give(form, monkeypatch):
+def test_sparse_and_dense_features_give_the_same_states(form, monkeypatch):
     x, edge_index = graph(in_channels=400)
     x = x * (torch.rand(12, 400) < 0.03)
     encoder = build(in_channels=400).eval()
@@ -158,8 +158,7 @@ def test_no_edges_are_needed_without_relational_bias():
         build()(x)
 
 
-def test_edge_loss_makes_edges_heavier():
-    """Its gradient raises the attention along the edges."""
+def test_edge_loss_raises_the_attention_along_edges():
     encoder, (x, edge_index) = build().eval(), graph()
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)
     before = torch.stack(encoder.return_attention(x, edge_index, edge_index)).log().mean()
@@ -200,7 +199,7 @@ def test_memory_and_work_of_a_step_are_linear_in_the_nodes(monkeypatch):
     monkeypatch.setattr(kernelized_attention_module, "_CPU_BLOCK", 1 << 14)
     recorded = []
     for num_nodes in (1000, 2000, 4000):
-        # A ring, so that second-order neighbours grow in proportion.
+        # In a ring, the number of second-order neighbours is linear in N, too.
         nodes = torch.arange(num_nodes)
         edge_index = torch.cat(
             [torch.stack([nodes, (nodes + step) % num_nodes]) for step in (1, 2, -1, -2)], 1
@@ -219,7 +218,7 @@ def test_memory_and_work_of_a_step_are_linear_in_the_nodes(monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["sparse", "dense"])
-def test_input_dropout_falls_on_features_while_training_only(form, monkeypatch):
+def test_input_dropout_applies_to_features_in_training_only(form, monkeypatch):
     x, edge_index = graph(num_nodes=200, in_channels=300)
     if form == "sparse":
         x = x * (torch.rand(200, 300) < 0.03)
@@ -267,13 +266,13 @@ def test_wrong_features_are_refused():
 
 
 def test_the_benchmark_compares_the_same_model(monkeypatch):
-    """Its plain operations, which the speed is measured against, give the same states and edge loss."""
+    """The plain operations, the baseline of the benchmark, give the same states and edge loss."""
     from benchmarks import bench_nodeformer_step as bench
 
     encoder, (x, edge_index) = build(), graph()
     states, loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
     for name in ("random_features_at", "attend_features", "edge_log_weights", "_SPARSE_SHARE"):
-        monkeypatch.setattr(module, name, getattr(module, name))  # to be put back afterwards
+        monkeypatch.setattr(module, name, getattr(module, name))  # so that it is restored afterwards
     bench.use_plain_operations()
     assert module.attend_features is bench.plain_attention
     plain_states, plain_loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
@@ -281,8 +280,8 @@ def test_the_benchmark_compares_the_same_model(monkeypatch):
     torch.testing.assert_close(plain_loss, loss, atol=1e-5, rtol=1e-5)
 
 
-def test_training_uses_what_evaluation_prepared_in_inference_mode():
-    """Lightning validates before the first step, and keeps what is made then out of autograd."""
+def test_training_uses_results_of_inference_mode():
+    """Lightning validates before the first step, in inference mode, and cached results are from there."""
     encoder, (x, edge_index) = build(in_channels=400), graph(in_channels=400)
     x = x * (torch.rand(12, 400) < 0.03)
     with torch.inference_mode():
@@ -294,14 +293,14 @@ def test_training_uses_what_evaluation_prepared_in_inference_mode():
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_features_of_another_precision_are_taken_in_that_of_the_weights(training):
+def test_features_of_another_dtype_are_converted_to_that_of_the_weights(training):
     encoder = build(dropout=0.2, input_dropout=0.2).train(training)
     x, edge_index = graph()
     states = encoder(x, edge_index, noise_seed=1)
     torch.testing.assert_close(encoder(x.double(), edge_index, noise_seed=1), states)
 
 
-def test_features_that_a_layer_makes_leave_the_adjacency_as_it_was_made(monkeypatch):
+def test_new_features_do_not_recompute_the_adjacency(monkeypatch):
     made, original = [], module.adjacency_orders
 
     def count(*args, **kwargs):
@@ -315,11 +314,11 @@ def test_features_that_a_layer_makes_leave_the_adjacency_as_it_was_made(monkeypa
         again = encoder(features, edge_index)
         assert torch.equal(again, copy.deepcopy(encoder)(features, edge_index))
     assert len(made) == 1 + 3, "once, and once for each copy"
-    more = torch.cat([x, x])  # as many edges of more nodes
+    more = torch.cat([x, x])  # the same edges with more nodes
     assert torch.equal(encoder(more, edge_index), copy.deepcopy(encoder)(more, edge_index))
 
 
-def test_wide_features_get_their_gradient_once_they_want_it():
+def test_wide_features_get_a_gradient_after_a_call_without():
     encoder, (x, edge_index) = build(in_channels=400).eval(), graph(in_channels=400)
     x *= torch.rand(12, 400) < 0.03
     encoder(x, edge_index)
@@ -327,7 +326,7 @@ def test_wide_features_get_their_gradient_once_they_want_it():
     assert torch.autograd.grad(states.sum(), x)[0].any()
 
 
-def test_frozen_parts_stay_frozen_when_attention_is_looked_at():
+def test_attention_does_not_change_the_modes_of_modules():
     encoder, (x, edge_index) = build(), graph()
     encoder.train().norms.eval()
     modes = [part.training for part in encoder.modules()]

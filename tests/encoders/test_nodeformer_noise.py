@@ -1,4 +1,4 @@
-"""NodeFormer's randomness: fresh in training, fixed in evaluation, resumable, and its own."""
+"""NodeFormer's noise: new in each training pass, fixed in evaluation, resumable, from its own stream."""
 
 import copy
 import shutil
@@ -21,7 +21,7 @@ def train(encoder, optimizer, x, edge_index, steps):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_global_random_state_is_left_alone(training):
+def test_the_global_random_state_is_not_changed(training):
     encoder, (x, edge_index) = build(dropout=0.5).train(training), graph()
     state = torch.get_rng_state()
     states, loss = encoder.forward_with_auxiliary(x, edge_index)
@@ -39,7 +39,7 @@ def test_the_global_random_state_does_not_matter():
 
 
 @pytest.mark.parametrize("source", ["directions", "gumbel", "dropout"])
-def test_every_kind_of_noise_is_fresh_in_each_pass_and_has_a_name(source, monkeypatch):
+def test_every_kind_of_noise_is_new_in_each_pass_and_repeated_by_a_seed(source, monkeypatch):
     encoder, (x, edge_index) = build(dropout=0.5 if source == "dropout" else 0.0), graph()
     original = encoder._draw
 
@@ -57,7 +57,7 @@ def test_every_kind_of_noise_is_fresh_in_each_pass_and_has_a_name(source, monkey
     assert not torch.equal(encoder(x, edge_index, noise_seed=8), named)
 
 
-def test_layers_have_noise_of_their_own(monkeypatch):
+def test_layers_have_different_noise(monkeypatch):
     encoder, (x, edge_index) = build(), graph()
     draws, original = [], encoder._draw
     monkeypatch.setattr(encoder, "_draw", lambda *args: draws.append(original(*args)) or draws[-1])
@@ -79,7 +79,7 @@ def test_evaluation_draws_the_same_directions_in_every_precision_and_on_every_de
     encoder, (x, edge_index) = build(hidden_channels=16).eval(), graph()
     drawn, out = encoder.draw_projections(), encoder(x, edge_index)
     assert [one.dtype for one in copy.deepcopy(encoder).bfloat16().draw_projections()] == [torch.float32] * 2
-    elsewhere = copy.deepcopy(encoder).to("meta").draw_projections()  # what the host draws has values to move
+    elsewhere = copy.deepcopy(encoder).to("meta").draw_projections()  # drawn on the CPU, then moved
     assert all(one.is_meta and one.shape == own.shape for one, own in zip(elsewhere, drawn, strict=True))
     encoder.double()
     assert all(torch.equal(a, b.double()) for a, b in zip(encoder.draw_projections(), drawn, strict=True))
@@ -97,7 +97,7 @@ def test_seeds_give_equal_and_different_runs():
     assert runs[0][0] != runs[2][0]
 
 
-def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped():
+def test_training_resumed_from_a_checkpoint_equals_uninterrupted_training():
     x, edge_index = graph()
     encoder = build(dropout=0.5)
     optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)
@@ -107,12 +107,12 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped():
     resumed.load_state_dict(saved["encoder"])
     resumed_optimizer = torch.optim.Adam(resumed.parameters(), lr=0.01)
     resumed_optimizer.load_state_dict(saved["optimizer"])
-    straight = train(encoder, optimizer, x, edge_index, 3)
-    assert train(resumed, resumed_optimizer, x, edge_index, 3) == straight
+    uninterrupted = train(encoder, optimizer, x, edge_index, 3)
+    assert train(resumed, resumed_optimizer, x, edge_index, 3) == uninterrupted
     assert all(torch.equal(a, b) for a, b in zip(encoder.parameters(), resumed.parameters(), strict=True))
 
 
-def test_bfloat16_autocast_comes_near():
+def test_bfloat16_autocast_is_close_to_float32():
     """Within 2 % of the norm: bfloat16 has 8 bits, and e^(g / tau) does not amplify its rounding."""
     encoder, (x, edge_index) = build(hidden_channels=16), graph()
     exact, exact_loss = encoder.forward_with_auxiliary(x, edge_index, noise_seed=1)
@@ -133,8 +133,8 @@ def test_bfloat16_parameters():
 
 
 @pytest.mark.slow
-def test_compiled_encoder_agrees_with_the_plain_one():
-    """Float32 rounding apart: the compiler orders sums differently."""
+def test_the_compiled_encoder_equals_the_eager_one():
+    """Up to float32 rounding, because the compiler changes the order of sums."""
     backend = "inductor" if shutil.which("c++") or shutil.which("g++") else "aot_eager"
     encoder, (x, edge_index) = build(dropout=0.5), graph()
     compiled = torch.compile(encoder, backend=backend)

@@ -24,7 +24,7 @@ def reference(encoder, subgraphs, x=None):
 
 
 def tokens_through(layer):
-    """The list that (pairs, tokens) of the feed-forward network's following passes are put into."""
+    """The list to which each later pass of the feed-forward network appends its (pairs, tokens)."""
     seen = []
     layer.ffn_in.register_forward_hook(lambda layer, inputs, out: seen.append(tuple(out.shape[:2])))
     return seen
@@ -47,8 +47,8 @@ VARIANTS = {
 @pytest.mark.parametrize("in_channels", [0, 7])
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("grouped", [False, True])
-def test_encoder_equals_the_literal_form(variant, in_channels, grouped, monkeypatch):
-    """States and the gradient of every parameter; subgraphs together, or in groups of similar size."""
+def test_encoder_equals_the_explicit_form(variant, in_channels, grouped, monkeypatch):
+    """States and the gradient of every parameter, with one batch or groups of subgraphs of similar size."""
     if grouped:
         monkeypatch.setattr(module, "_MIN_TOKENS", (10, 10))
     encoder = build(in_channels, **VARIANTS[variant])
@@ -81,8 +81,8 @@ def test_tokens_equal_the_one_hot_encoding_times_the_projection(max_nodes):
         torch.testing.assert_close(torch.cat([row[:size], row[-2:]]), expected, atol=1e-12, rtol=0)
 
 
-def test_nothing_as_wide_as_the_encoding_is_made():
-    """What is allocated, forwards and backwards, does not grow with N_max."""
+def test_the_encoding_is_not_stored():
+    """The memory of the forward and backward pass does not grow with N_max, the width of the encoding."""
     subgraphs, peaks = make_subgraphs(SIZES), []
     for max_nodes in (11, 1000):
         encoder = build(max_nodes=max_nodes).train()
@@ -111,8 +111,7 @@ def test_other_pairs_of_the_batch_change_nothing(grouped, monkeypatch):
         torch.testing.assert_close(encoder(pick(subgraphs, rows)), out[rows], atol=1e-11, rtol=1e-11)
 
 
-def test_numbering_of_the_other_nodes_is_undone_by_the_projection():
-    """Renumbered nodes, and rows of the projection exchanged likewise: the same states."""
+def test_permuting_nodes_and_rows_of_the_projection_gives_the_same_states():
     encoder, subgraphs = build(), make_subgraphs([9, 11])
     out = encoder(subgraphs)
     order = torch.cat([torch.arange(2), 2 + torch.randperm(7), torch.arange(9, 11)])
@@ -124,7 +123,7 @@ def test_numbering_of_the_other_nodes_is_undone_by_the_projection():
     torch.testing.assert_close(encoder(renumbered), out, atol=1e-11, rtol=1e-11)
 
 
-def test_exchanged_endpoints_exchange_their_states_if_the_projection_does():
+def test_swapping_endpoints_and_rows_of_the_projection_swaps_the_states():
     encoder, subgraphs = build(), make_subgraphs([7])
     out = encoder(subgraphs)
     order = torch.tensor([1, 0, *range(2, 11)])
@@ -136,8 +135,8 @@ def test_exchanged_endpoints_exchange_their_states_if_the_projection_does():
 
 @pytest.mark.parametrize("form", ["dense", "csr"])
 @pytest.mark.parametrize("num_nodes", [40, 400])
-def test_features_reach_their_tokens_whatever_their_form(form, num_nodes):
-    """Of a large table only the rows of the batch are mapped, of a small one all."""
+def test_dense_and_sparse_features_are_added_to_their_tokens(form, num_nodes):
+    """Of a large table, only the rows of the batch are mapped; of a small table, all rows."""
     encoder = build(30)
     subgraphs = make_subgraphs(SIZES, num_nodes=num_nodes)
     x = torch.randn(num_nodes, 30, dtype=torch.float64) * (torch.rand(num_nodes, 30) < 0.2)
@@ -153,7 +152,7 @@ def test_features_reach_their_tokens_whatever_their_form(form, num_nodes):
     torch.testing.assert_close(grad, wanted, atol=1e-7, rtol=1e-7)
 
 
-def test_features_can_be_left_aside():
+def test_features_can_be_switched_off():
     subgraphs = make_subgraphs(SIZES)
     without = build(7, use_features=False)
     assert without.features is None
@@ -162,7 +161,7 @@ def test_features_can_be_left_aside():
     assert torch.equal(build()(subgraphs), out)
 
 
-def test_the_last_layer_works_for_what_the_task_tokens_read_only():
+def test_the_last_layer_computes_only_what_the_task_tokens_need():
     subgraphs = make_subgraphs(SIZES, density=0.15)
     received = (subgraphs.adjacency[:, :2].any(1)).sum(1) + 2
     assert 2 < int(received.max()) < 9
@@ -173,7 +172,7 @@ def test_the_last_layer_works_for_what_the_task_tokens_read_only():
         assert tokens == [[(6, 13)], [(6, 13)], [(6, rows)]]
 
 
-def test_large_batches_are_worked_through_in_groups_of_similar_size(monkeypatch):
+def test_large_batches_are_split_into_groups_of_similar_size(monkeypatch):
     monkeypatch.setattr(module, "_MIN_TOKENS", (40, 40))
     sizes = torch.cat([torch.full((30,), 4), torch.tensor([20, 19, 11, 9, 9, 8]), torch.full((20,), 3)])
     encoder = build(max_nodes=20)
@@ -187,7 +186,7 @@ def test_large_batches_are_worked_through_in_groups_of_similar_size(monkeypatch)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_no_mask_keeps_flash_away_where_the_host_knows_that_nothing_is_padded(monkeypatch, dropout):
+def test_attention_has_no_mask_if_known_sizes_need_no_padding(monkeypatch, dropout):
     masks, attend = [], module.masked_attention
     monkeypatch.setattr(
         module, "masked_attention", lambda *given, **more: masks.append(given[3]) or attend(*given, **more)
@@ -210,7 +209,7 @@ def test_no_mask_keeps_flash_away_where_the_host_knows_that_nothing_is_padded(mo
     )
 
 
-def test_initial_weights_are_berts():
+def test_initial_weights_are_those_of_bert():
     torch.manual_seed(0)
     encoder = PENCIL(GraphSpec(40, in_channels=50, max_subgraph_nodes=30), position_embedding=True)
     for name, parameter in encoder.named_parameters():
@@ -226,7 +225,7 @@ def test_initial_weights_are_berts():
 
 @pytest.mark.parametrize("max_nodes", [50, 400])
 def test_initial_projections(max_nodes):
-    """More rows than columns or fewer: orthonormal in the smaller number, all with the same spread."""
+    """The shorter side of the orthogonal one is orthonormal; all kinds have the same standard deviation."""
     rows, columns = 2 * max_nodes + 2, 256
     made = {}
     for init in ("orthogonal", "shifted_gaussian", "low_rank"):
@@ -247,7 +246,7 @@ def test_initial_projections(max_nodes):
         assert made[init].std().item() == pytest.approx(weight.std().item(), rel=tolerance), init
 
 
-def test_copies_and_pickles_encode_alike():
+def test_copies_and_pickles_give_the_same_states():
     encoder, subgraphs = build(7), make_subgraphs(SIZES)
     x = torch.randn(40, 7, dtype=torch.float64)
     out = encoder(subgraphs, x)
@@ -259,7 +258,7 @@ def test_copies_and_pickles_encode_alike():
     assert torch.equal(rebuilt(subgraphs, x), out)
 
 
-def test_the_budget_is_the_datas_unless_set():
+def test_max_nodes_is_that_of_the_data_unless_set():
     assert PENCIL(GraphSpec(40, max_subgraph_nodes=9), num_layers=1).projection.shape[0] == 20
     assert PENCIL(GraphSpec(40, max_subgraph_nodes=9), max_nodes=12, num_layers=1).projection.shape[0] == 26
 
@@ -286,7 +285,7 @@ def test_settings_that_cannot_be_built_are_refused(settings, message):
         build(**settings)
 
 
-def test_a_budget_below_the_datas_is_refused():
+def test_max_nodes_below_that_of_the_data_is_refused():
     with pytest.raises(
         ValueError, match="max_nodes must be at least 9, the size of sampled subgraphs, got 8"
     ):

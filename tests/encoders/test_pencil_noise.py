@@ -1,4 +1,4 @@
-"""PENCIL's dropout: where it falls, whose it is, and half precision and compilation around it."""
+"""PENCIL's dropout: where it applies, its random stream, and its behaviour in bfloat16 and compiled code."""
 
 import shutil
 
@@ -18,7 +18,7 @@ def weights_of(encoder):
 
 
 def test_a_layer_with_dropout_equals_the_explicit_form(monkeypatch):
-    """Given what was drawn: dropout of attention weights, attention output and feed-forward output."""
+    """With the drawn masks: dropout of attention weights, attention output and feed-forward output."""
     kept, original = [], attention.draw_kept
 
     def draw(x, p, generator):
@@ -52,7 +52,7 @@ def test_a_layer_with_dropout_equals_the_explicit_form(monkeypatch):
         torch.testing.assert_close(a, e, atol=1e-8, rtol=1e-7)
 
 
-def test_every_layer_and_pass_has_noise_of_its_own(monkeypatch):
+def test_every_layer_and_pass_has_other_noise(monkeypatch):
     drawn, original = [], attention.draw_kept
 
     def draw(x, p, generator):
@@ -65,13 +65,13 @@ def test_every_layer_and_pass_has_noise_of_its_own(monkeypatch):
     encoder(subgraphs)
     encoder(subgraphs)
     assert len(drawn) == 6
-    first_two = [keep for number, keep in enumerate(drawn) if number % 3 < 2]  # full layers, of one shape
+    first_two = [keep for number, keep in enumerate(drawn) if number % 3 < 2]  # masks of one shape
     for one in range(4):
         for other in range(one):
             assert not torch.equal(first_two[one], first_two[other])
 
 
-def test_dropout_vanishes_in_evaluation_and_on_request():
+def test_there_is_no_dropout_in_evaluation_or_at_rate_zero():
     subgraphs = make_subgraphs(SIZES)
     out = build(dropout=0.3)(subgraphs)
     assert torch.equal(build(dropout=0.3)(subgraphs, noise_seed=1), out)
@@ -84,14 +84,14 @@ def test_dropout_vanishes_in_evaluation_and_on_request():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_global_random_state_is_left_alone(training):
+def test_the_global_random_state_is_not_changed(training):
     encoder, subgraphs = build(dropout=0.5).train(training), make_subgraphs(SIZES)
     state = torch.get_rng_state()
     encoder(subgraphs).sum().backward()
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_name_brings_the_noise_back_whatever_the_global_state():
+def test_a_noise_seed_repeats_the_noise_in_any_global_state():
     encoder, subgraphs = build(dropout=0.5).train(), make_subgraphs(SIZES)
     torch.manual_seed(1)
     named = encoder(subgraphs, noise_seed=4)
@@ -104,7 +104,7 @@ def test_a_name_brings_the_noise_back_whatever_the_global_state():
     assert not torch.equal(other(subgraphs, noise_seed=4), named)
 
 
-def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped():
+def test_a_loaded_state_dict_continues_the_noise():
     subgraphs = make_subgraphs(SIZES)
     encoder = build(dropout=0.5).train()
     encoder(subgraphs)
@@ -113,8 +113,8 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped():
     assert torch.equal(resumed(subgraphs), encoder(subgraphs))
 
 
-def test_groups_of_similar_size_have_noise_of_their_own(monkeypatch):
-    """Two equal subgraphs, once in one group with others, once each for itself."""
+def test_noise_of_a_group_does_not_depend_on_the_order_of_the_batch(monkeypatch):
+    """Two subgraphs of different sizes, a group each, in both orders."""
     monkeypatch.setattr(module, "_MIN_TOKENS", (1, 1))
     encoder = build(dropout=0.5).train()
     subgraphs = make_subgraphs([10, 4])
@@ -125,8 +125,8 @@ def test_groups_of_similar_size_have_noise_of_their_own(monkeypatch):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_bfloat16_autocast_comes_near(training):
-    """Within 2 % of the norm, states and gradients: bfloat16 has 8 bits, and the states pass 2 layers."""
+def test_bfloat16_autocast_is_close_to_float32(training):
+    """States and gradients are within 2 % of the norm: bfloat16 has 8 bits, and there are 2 layers."""
     encoder, subgraphs = build(7, dtype=torch.float32, dropout=0.1), make_subgraphs(SIZES)
     torch.manual_seed(0)
     for parameter in encoder.parameters():
@@ -140,13 +140,13 @@ def test_bfloat16_autocast_comes_near(training):
             out = encoder(subgraphs, x, noise_seed=1)
         found[name] = [out.float(), *torch.autograd.grad(out.float().square().sum(), list(weights.values()))]
     for name, exact, near in zip(["states", *weights], found["exact"], found["autocast"], strict=True):
-        # The key's bias is without effect on a softmax: its gradient is rounding in both.
+        # The key's bias does not change a softmax, so its gradient is only rounding.
         if exact.norm() > 1e-4:
             assert (near - exact).norm() < 0.02 * exact.norm(), name
 
 
 def test_bfloat16_parameters():
-    """Within 3 % of the norm: weights are rounded too."""
+    """The error is below 3 % of the norm, because weights are rounded too."""
     encoder, subgraphs = build(dtype=torch.float32), make_subgraphs(SIZES)
     for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
@@ -157,7 +157,7 @@ def test_bfloat16_parameters():
 
 
 def test_degrees_are_counted_right_in_bfloat16():
-    """257 cannot be told from 256 in bfloat16; a star of 600 nodes has a row sum of 599."""
+    """bfloat16 does not distinguish 257 from 256; a star of 600 nodes has a row sum of 599."""
     links = torch.zeros(1, 600, 600, dtype=torch.bfloat16)
     links[0, 0, 2:] = 1
     operator = module._operator(links, torch.ones(1, 600, dtype=torch.bool), "row")
@@ -169,7 +169,7 @@ BACKEND = "inductor" if shutil.which("c++") or shutil.which("g++") else "aot_eag
 
 @pytest.mark.slow
 def test_evaluation_and_training_without_dropout_compile_to_one_graph():
-    """Several sizes with one compilation each way; float32 rounding apart, which the compiler orders anew."""
+    """One compilation serves several sizes. Results agree up to rounding, as sums run in another order."""
     torch.compiler.reset()
     encoder = build(dtype=torch.float32, max_nodes=20, dropout=0.0)
     for parameter in encoder.parameters():
@@ -185,13 +185,13 @@ def test_evaluation_and_training_without_dropout_compile_to_one_graph():
 
 
 @pytest.mark.slow
-def test_compiled_training_with_dropout_and_features_agrees(monkeypatch):
-    """Random generators and tables of features stay outside the graphs."""
+def test_compiled_training_with_dropout_and_features_equals_eager(monkeypatch):
+    """Random generators and feature tables stay outside the compiled graphs."""
     torch.compiler.reset()
     encoder, subgraphs = build(7, dtype=torch.float32).train(), make_subgraphs([11, 11, 11])
     for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    # Compiled code leaves no nodes aside in the last layer, so that its noise would have another shape.
+    # Compiled code computes all nodes in the last layer, which gives its noise another shape.
     every_node = module._senders
     monkeypatch.setattr(module, "_senders", lambda operator, most=None: every_node(torch.ones_like(operator)))
     x, weights = torch.randn(40, 7), weights_of(encoder)

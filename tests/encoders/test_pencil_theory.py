@@ -1,4 +1,4 @@
-"""What the paper proves of PENCIL, and the special cases that other libraries have."""
+"""Theorems of the PENCIL paper, and special cases that other libraries implement."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from graphzoo.types import GraphSpec
 
 
 def test_without_attention_a_layer_is_a_mean_aggregation():
-    """Attention and feed-forward network switched off: Z + SAGEConv(Z), with self-loops, on the subgraph."""
+    """Without attention and feed-forward network: Z + SAGEConv(Z) on the subgraph with self-loops."""
     encoder, subgraphs = build(num_layers=2), make_subgraphs(SIZES)
     layer = encoder.layers[0]
     for part in (layer.attention_out, layer.ffn_out):
@@ -32,13 +32,13 @@ def test_without_attention_a_layer_is_a_mean_aggregation():
         receiver, sender = (link[:size, :size] | torch.eye(size, dtype=torch.bool)).nonzero().t()
         received = conv(z[:size], torch.stack([sender, receiver]))
         torch.testing.assert_close(states[:size], z[:size] + received, atol=1e-10, rtol=1e-10)
-        # The task tokens receive what u and v do, on top of states of their own.
+        # The task tokens receive the messages of u and v, and add them to their own states.
         torch.testing.assert_close(states[-2:], z[-2:] + received[:2], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("norm", ["row", "none", "column"])
-def test_operator_is_the_sparse_graphs(norm):
-    """Against scipy's products with the edges, task rows included, and nothing for padding."""
+def test_operator_equals_the_normalised_adjacency(norm):
+    """As computed by scipy, with the rows of the task tokens; entries of padding are zero."""
     from scipy.sparse import coo_matrix, diags, identity
 
     subgraphs = make_subgraphs(SIZES, directed=norm == "column")
@@ -63,7 +63,7 @@ def common_neighbors(links):
 
 
 def test_task_tokens_count_common_neighbors():
-    """With orthonormal rows of the projection, <h_u, h_v> is their number and one for the common role."""
+    """With orthonormal rows of the projection, <h_u, h_v> is their number plus 1, for the shared role."""
     torch.manual_seed(0)
     encoder = PENCIL(GraphSpec(40), hidden_channels=64, max_nodes=20, num_layers=1)
     subgraphs = make_subgraphs([20, 13, 2, 17], density=0.4)
@@ -75,7 +75,7 @@ def test_task_tokens_count_common_neighbors():
 
 
 def test_propagated_orthonormal_states_count_walks():
-    """Theorems B.3 and B.4 with the raw operator, whose identity adds a step in place to every walk."""
+    """Theorems B.3 and B.4 with the raw operator; its self-loops let walks stay at a node."""
     torch.manual_seed(0)
     states = torch.nn.init.orthogonal_(torch.empty(20, 64, dtype=torch.float64))
     subgraphs = make_subgraphs([20, 20], density=0.2)
@@ -96,7 +96,7 @@ def test_propagated_orthonormal_states_count_walks():
 
 
 def states_in_all_orders(encoder, links):
-    """States [orders, 2 D] over all orders of the nodes that are no endpoint, links [N, N]."""
+    """States [orders, 2 D] for all orders of the nodes except the endpoints, from links [N, N]."""
     size = links.shape[0]
     places = torch.tensor([(0, 1, *order) for order in itertools.permutations(range(2, size))])
     subgraphs = make_subgraphs([size] * len(places))
@@ -105,7 +105,7 @@ def states_in_all_orders(encoder, links):
 
 
 def test_relabelled_graphs_have_the_same_distribution_of_states():
-    """Theorem 4.1, over all orders of the other nodes of a small subgraph."""
+    """Theorem 4.1, with all orders of the other nodes of a small subgraph."""
     encoder = build()
     (links,) = make_subgraphs([5], density=0.5, seed=3).adjacency
     relabelled = links[[0, 1, 4, 2, 3]][:, [0, 1, 4, 2, 3]]
@@ -116,8 +116,8 @@ def test_relabelled_graphs_have_the_same_distribution_of_states():
     torch.testing.assert_close(after, before, atol=1e-10, rtol=1e-10)
 
 
-def test_a_ring_is_told_from_two_triangles():
-    """Sec. 4.3: every node has two neighbours in both, which is all that message passing ever sees."""
+def test_a_ring_is_distinguished_from_two_triangles():
+    """Sec. 4.3: message passing cannot distinguish them, because every node has two neighbours in both."""
     ring, triangles = (torch.zeros(6, 6, dtype=torch.bool) for _ in range(2))
     for one, other in ((0, 2), (2, 3), (3, 1), (1, 4), (4, 5), (5, 0)):
         ring[one, other] = ring[other, one] = True
@@ -132,7 +132,7 @@ def test_a_ring_is_told_from_two_triangles():
 
 
 @pytest.mark.parametrize(("num_layers", "millions"), [(3, 10.2), (8, 27.3)])
-def test_parameters_are_as_many_as_in_table_10(num_layers, millions):
+def test_the_number_of_parameters_is_that_of_table_10(num_layers, millions):
     with torch.device("meta"):
         encoder = PENCIL(GraphSpec(40), num_layers=num_layers, max_nodes=152)
     count = sum(weight.numel() for weight in encoder.parameters())

@@ -1,4 +1,4 @@
-"""Node encoders in the words of PyG: numbers of channels, and edges in each of its forms."""
+"""Node encoders with PyG's arguments: numbers of channels, and edges in each of PyG's forms."""
 
 import copy
 import inspect
@@ -37,7 +37,7 @@ from graphzoo.types import GraphSpec
 
 
 class SparseTensor:
-    """What of torch_sparse's class, which is not installed, an encoder asks for."""
+    """The part of torch_sparse's class that encoders use; the package is not installed."""
 
     def __init__(self, row, col, value=None):
         self.row, self.col, self.value = row, col, value
@@ -47,7 +47,7 @@ class SparseTensor:
 
 
 def forms(edge_index, num_nodes=30):
-    """The same edges as users of PyG have them."""
+    """The same edges in the other forms of PyG."""
     source, target = edge_index
     ones = torch.ones(source.numel())
     transposed = torch.sparse_coo_tensor(edge_index.flip(0), ones, (num_nodes, num_nodes))
@@ -61,7 +61,7 @@ def forms(edge_index, num_nodes=30):
 
 @pytest.mark.parametrize("name", CASES)
 def test_both_forms_make_the_same_encoder(name):
-    """States of the spec form; with a third number a linear layer behind them."""
+    """A third number adds a linear layer to the states."""
     cls, settings = CASES[name]
     hidden = settings.get("hidden_channels")
     more = {key: value for key, value in settings.items() if key != "hidden_channels"}
@@ -84,14 +84,14 @@ def test_both_forms_make_the_same_encoder(name):
     assert isinstance(built[-1], cls) and built[0].out_channels == states.shape[1]
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_integers_are_accepted():
     encoder = GALiT(np.int64(9), 8, np.int64(3))
     assert encoder.spec == GraphSpec(np.int64(0), in_channels=9) and type(encoder.spec.in_channels) is int
     assert encoder(*graph()).shape == (30, 3) and type(encoder.output.out_features) is int
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_output_is_added_once_whatever_is_called(name):
+def test_every_method_applies_the_output_layer_once(name):
     cls, settings = CASES[name]
     encoder = cls(GraphSpec(30, in_channels=9), out_channels=4, **settings).eval()
     x, edge_index = graph()
@@ -104,11 +104,11 @@ def test_the_output_is_added_once_whatever_is_called(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_edges_in_any_form_are_the_same_edges(name):
+def test_edges_in_any_form_give_the_same_states(name):
     cls, settings = CASES[name]
     encoder = cls(9, **settings).eval()
     x, edge_index = graph()
-    edge_index = edge_index[:, edge_index[0] < edge_index[1] + 3]  # their direction shows
+    edge_index = edge_index[:, edge_index[0] < edge_index[1] + 3]  # not symmetric
     expected = encoder(x, edge_index)
     for form, edges in forms(edge_index).items():
         found = encoder(x, edges)
@@ -131,7 +131,7 @@ def test_edges_in_any_form_are_the_same_edges(name):
         ([[0, 1], [1, 0]], "edges are a list; give edge_index"),
     ],
 )
-def test_edges_that_cannot_be_meant_are_refused_by_name(edges, message):
+def test_wrong_edges_are_refused(edges, message):
     encoder = GALiT(9, 8)
     for call in (encoder, encoder.forward_with_auxiliary, encoder.precompute):
         with pytest.raises(UsageError, match=message):
@@ -163,12 +163,12 @@ def test_weights_of_edges_are_refused():
         ((GraphSpec(3, in_channels=2),), {"out_channels": True}, "out_channels must be a whole number"),
     ],
 )
-def test_what_builds_no_encoder_is_told(args, settings, message):
+def test_wrong_arguments_are_refused(args, settings, message):
     with pytest.raises(UsageError, match=message):
         GALiT(*args, **settings)
 
 
-def test_an_encoder_with_an_output_is_saved_and_read(tmp_path):
+def test_an_encoder_with_an_output_layer_is_saved_and_loaded(tmp_path):
     encoder = NodeFormer(9, 8, 4, num_heads=2).eval()
     found = NodeEncoder.from_pretrained(encoder.save_pretrained(tmp_path / "saved"))
     x, edge_index = graph()
@@ -176,13 +176,13 @@ def test_an_encoder_with_an_output_is_saved_and_read(tmp_path):
     assert encoder.init_args["out_channels"] == 4 and encoder.init_args["hidden_channels"] == 8
 
 
-def test_a_sparse_adjacency_is_looked_at_once():
+def test_a_sparse_adjacency_is_converted_once():
     kept = LastResult()
     adjacency = forms(graph()[1])["sparse COO"].coalesce()
     assert as_edge_index(adjacency, kept) is as_edge_index(adjacency, kept)
 
 
-def test_a_subclass_that_goes_on_from_its_parent_adds_one_output():
+def test_a_subclass_that_calls_super_has_one_output_layer():
     class Doubled(GALiT):
         def forward(self, x, edge_index=None, **settings):
             return 2 * super().forward(x, edge_index, **settings)
@@ -196,7 +196,7 @@ def test_a_subclass_that_goes_on_from_its_parent_adds_one_output():
     torch.testing.assert_close(doubled(x, edge_index), states)
 
 
-def test_a_form_of_pyg_can_be_compiled_and_trained():
+def test_an_encoder_of_channels_can_be_compiled_and_trained():
     encoder = GALiT(9, 8, 4)
     x, edge_index = graph()
     compiled = torch.compile(encoder, backend="eager")
@@ -205,7 +205,7 @@ def test_a_form_of_pyg_can_be_compiled_and_trained():
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
-def test_a_slip_in_a_setting_names_the_encoder_and_the_nearest_setting():
+def test_a_misspelt_setting_names_the_encoder_and_the_nearest_setting():
     with pytest.raises(TypeError, match="GALiT: .*'hidden_channel'\nDid you mean: hidden_channels"):
         GALiT(8, hidden_channel=4)
     with pytest.raises(TypeError, match="KnowFormer: .*'num_layer'\nDid you mean: num_layers"):
@@ -214,14 +214,14 @@ def test_a_slip_in_a_setting_names_the_encoder_and_the_nearest_setting():
         KnowFormer(num_layers=4)
 
 
-def test_an_encoder_that_is_told_nothing_of_the_features_asks_for_their_width():
+def test_without_a_width_of_features_an_encoder_is_refused():
     with pytest.raises(ValueError, match=r"GALiT needs the width.*\nGive in_channels=x.shape"):
         GALiT(hidden_channels=4)
 
 
 @pytest.mark.parametrize("form", ["EdgeIndex", "sparse COO", "sparse CSR", "SparseTensor"])
-def test_the_same_edges_stay_the_same_tensor(form):
-    """So that what encoders keep of it is found again, also after a validation in inference mode."""
+def test_the_same_edges_give_the_same_tensor(form):
+    """Cached results of encoders depend on it, also after a validation in inference mode."""
     kept, edge_index = LastResult(), graph()[1]
     edges, others = forms(edge_index)[form], forms(edge_index)[form]
     with torch.inference_mode():
@@ -230,8 +230,8 @@ def test_the_same_edges_stay_the_same_tensor(form):
     assert as_edge_index(others, kept) is not first
 
 
-def test_threads_that_share_an_encoder_each_get_its_output():
-    """The second call begins while the first is inside: a server does that."""
+def test_threads_that_share_an_encoder_get_its_output():
+    """Both calls are inside the encoder at the same time, as in a server."""
     meeting = threading.Barrier(2)
 
     class Meeting(GALiT):
@@ -246,7 +246,7 @@ def test_threads_that_share_an_encoder_each_get_its_output():
 
 
 @pytest.mark.parametrize("cls", [GALiT, NodeFormer, SGFormer, SGFormerPyG, Polynormer])
-def test_graphs_of_a_batch_do_not_attend_to_each_other(cls):
+def test_batches_of_graphs_are_refused_by_encoders_with_global_attention(cls):
     x, edge_index = graph()
     data, encoder = Data(x=x, edge_index=edge_index), cls(9, 8, 4).eval()
     both = Batch.from_data_list([data, Data(x=2 * x, edge_index=edge_index)])
@@ -255,7 +255,7 @@ def test_graphs_of_a_batch_do_not_attend_to_each_other(cls):
     assert torch.equal(encoder(Batch.from_data_list([data])), encoder(data))
 
 
-def test_graphs_of_a_batch_are_encoded_as_if_alone_where_edges_are_all():
+def test_encoders_without_global_attention_encode_each_graph_of_a_batch():
     x, edge_index = graph()
     parts = [Data(x=x, edge_index=edge_index), Data(x=2 * x, edge_index=edge_index)]
     for encoder in (GNN(9, 8, 4).eval(), GALiT(9, 8, 4, attention="none").eval()):
@@ -264,7 +264,7 @@ def test_graphs_of_a_batch_are_encoded_as_if_alone_where_edges_are_all():
 
 
 @pytest.mark.parametrize("cls", [KnowFormer, PENCIL, PairGNN])
-def test_encoders_of_queries_and_pairs_ask_for_a_spec_in_place_of_numbers(cls):
+def test_encoders_of_queries_and_pairs_refuse_numbers_of_channels(cls):
     for numbers in ((8,), (8, 32)):
         with pytest.raises(
             UsageError, match=rf"{cls.__name__} takes a GraphSpec first, got 8\nGive GraphSpec\("
@@ -273,7 +273,7 @@ def test_encoders_of_queries_and_pairs_ask_for_a_spec_in_place_of_numbers(cls):
 
 
 def test_own_encoders_may_take_a_number_first():
-    class Mine(QueryEncoder):  # as a factory makes it of a spec
+    class Mine(QueryEncoder):  # made by a factory from a spec
         def __init__(self, num_relations, width):
             super().__init__()
             self.relations = torch.nn.Embedding(num_relations, width)
@@ -284,7 +284,7 @@ def test_own_encoders_may_take_a_number_first():
     assert Mine(3, 8).relations.weight.shape == (3, 8)
 
 
-def test_own_encoders_of_nodes_may_be_built_as_they_like():
+def test_own_node_encoders_may_have_other_arguments():
     class Mine(NodeEncoder):
         def __init__(self, in_channels, hidden_channels, out_channels):
             super().__init__()
@@ -318,8 +318,8 @@ def test_own_encoders_of_nodes_may_be_built_as_they_like():
         assert encoder(x, edge_index).shape == (30, 4)
 
 
-def test_no_init_that_type_checkers_read_refuses_another_form():
-    """They look at `__init__` and `__new__`, not at the class of the class that adds a form."""
+def test_type_checkers_accept_all_forms_of_init():
+    """They read `__init__` and `__new__`, not the metaclass that adds the other forms."""
     for cls in (*(cls for cls, _ in CASES.values()), NodeDataModule, LinkDataModule, KGDataModule):
         assert inspect.getsource(cls.__init__).lstrip().startswith("@has_other_forms"), cls
     assert Encoder.__new__.__annotations__["return"] == "Self"
