@@ -1,4 +1,4 @@
-"""Compiled kernels, loaded before anything is timed."""
+"""A fixture that compiles the sampler before Hypothesis measures times."""
 
 import pytest
 import torch
@@ -8,6 +8,6 @@ from graphzoo.sampling import PairSubgraphSampler
 
 @pytest.fixture(scope="session")
 def compiled_sampler():
-    """Loads the kernels, which are compiled at first: longer than Hypothesis lets a case take."""
+    """Compile or load the kernels, which takes longer than Hypothesis' deadline of a case."""
     sampler = PairSubgraphSampler(torch.tensor([[0], [1]]), 2, depth=1, num_neighbors=1)
     sampler(torch.tensor([[0, 1]]), seed=0)

@@ -1,4 +1,4 @@
-"""What hides facts and draws negatives, over graphs drawn at random: repeated facts, loops, none at all."""
+"""Hidden facts and negatives in random graphs, with repeated facts, loops or no facts."""
 
 import hypothesis.strategies as st
 import torch
@@ -20,12 +20,12 @@ def test_hidden_facts_are_those_of_the_definition(facts, mode, data):
     removed = data.draw(st.lists(st.integers(0, max(0, n - 1)), max_size=n))
     mask = FactRemover(triples, ENTITIES, mode).edge_mask(torch.tensor(removed, dtype=torch.int64))
     pairs = {frozenset((facts[i][0], facts[i][2])) for i in removed}
-    same = {facts[i] for i in removed}  # also where it is listed once more
+    same = {facts[i] for i in removed}  # all copies of a repeated fact are hidden
     hidden = [
         facts[i] in same if mode == "exact" else frozenset((facts[i][0], facts[i][2])) in pairs
         for i in range(n)
     ]
-    assert mask is not None and (~mask).tolist() == hidden * 2, "a fact and its inverse alike"
+    assert mask is not None and (~mask).tolist() == hidden * 2, "a fact and its inverse are hidden together"
 
 
 @settings(max_examples=80)

@@ -1,4 +1,4 @@
-"""Facts that an epoch's training queries do not see: which, and that evaluation has all."""
+"""Fact dropout hides facts from the training queries of an epoch, and none in evaluation."""
 
 import pickle
 from functools import partial
@@ -35,29 +35,29 @@ def dropout(facts, share=0.3, seed=0):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
-def test_about_the_share_is_hidden(facts, share):
+def test_the_hidden_share_is_about_the_given_one(facts, share):
     hidden = 1 - dropout(facts, share).kept(3).double().mean()
     assert abs(hidden - share) <= 4 * (share * (1 - share) / len(facts)) ** 0.5
 
 
-def test_epochs_and_seeds_hide_facts_of_their_own(facts):
+def test_epochs_and_seeds_hide_other_facts(facts):
     draws = [dropout(facts, 0.5, seed).kept(epoch) for seed in (0, 1) for epoch in (0, 1)]
     for i, one in enumerate(draws):
-        for other in draws[:i]:  # independent ones agree on half of the facts
+        for other in draws[:i]:  # independent draws agree on half of the facts
             assert 0.4 < (one == other).double().mean() < 0.6
     again = dropout(facts, 0.5, 1)
     again.kept(7)
     assert torch.equal(again.kept(1), draws[3])
 
 
-def test_a_fact_has_its_draw_wherever_it_stands(facts):
+def test_the_draw_of_a_fact_does_not_depend_on_its_position(facts):
     order = torch.randperm(len(facts), generator=torch.Generator().manual_seed(1))
     kept = dropout(facts).kept(2)
     assert torch.equal(dropout(facts[order]).kept(2), kept[order])
     assert torch.equal(dropout(torch.cat([facts, facts]).int()).kept(2), kept.repeat(2))
 
 
-def test_neighbourhoods_are_those_of_the_facts_that_are_left(facts):
+def test_neighbourhoods_are_those_of_the_kept_facts(facts):
     graph = RelationalGraph.from_triples(facts, ENTITIES, RELATIONS)
     like = NeighbourhoodSampler(graph, 12, relation_share=0.25, teleport=0.3, tolerance=1e-3)
     drops = dropout(facts, 0.6)
@@ -69,7 +69,7 @@ def test_neighbourhoods_are_those_of_the_facts_that_are_left(facts):
     assert torch.equal(rows, expected_rows) and torch.equal(one.nodes, other.nodes)
     assert torch.equal(one.edge_index, other.edge_index) and torch.equal(one.edge_type, other.edge_type)
     assert one.edge_index.shape[1] < like(head, relation, tail)[0].edge_index.shape[1]
-    assert one.whole is None  # the whole graph is that of all facts
+    assert one.whole is None  # the whole graph has all facts, so it is not given
     sent = pickle.loads(pickle.dumps(drops))
     assert torch.equal(sent.sampler(4, like)(head, relation, tail)[0].edge_index, one.edge_index)
     assert not torch.equal(drops.sampler(5, like)(head, relation, tail)[0].nodes, one.nodes)
@@ -84,7 +84,7 @@ def loader_of(path, epoch, **settings):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_training_neighbourhoods_hold_facts_of_the_epoch_alone(family, workers):
+def test_training_neighbourhoods_have_only_the_kept_facts_of_the_epoch(family, workers):
     datamodule, batches = loader_of(family, 2, neighbourhood=6, num_workers=workers)
     kept = datamodule.kept_facts(2)
     left = {tuple(fact) for fact in datamodule.triples("train")[kept].tolist()}
@@ -99,11 +99,11 @@ def test_training_neighbourhoods_hold_facts_of_the_epoch_alone(family, workers):
     assert seen <= left < all_facts
     assert len(seen) > len(left) / 4
     asked = torch.cat([batch.index for batch in batches])
-    assert not bool(kept[asked].all())  # facts that nobody sees are asked, too
+    assert not bool(kept[asked].all())  # hidden facts are still queries
 
 
 @pytest.mark.parametrize("near", [{}, {"neighbourhood": 6}])
-def test_in_evaluation_nothing_is_hidden(family, tmp_path, near):
+def test_evaluation_hides_no_facts(family, tmp_path, near):
     task = make_task()
     trainer = make_trainer(tmp_path)
     hiding = KGDataModule(path=family, batch_size=16, fact_dropout=0.6, **near)
@@ -127,8 +127,8 @@ def test_an_epoch_in_which_all_facts_are_hidden_trains(family, tmp_path, near):
     "remove_facts, parts",
     [("exact", {}), ("one_hop", {}), ("none", {}), ("exact", {"micro_batch_size": 4, "hide": "micro_batch"})],
 )
-def test_queries_on_the_whole_graph_see_the_facts_that_are_left(family, tmp_path, remove_facts, parts):
-    """Losses are those of the graph made of the kept facts, without those of the batch or its part."""
+def test_queries_on_the_whole_graph_use_the_kept_facts(family, tmp_path, remove_facts, parts):
+    """Losses are those of a graph of the kept facts without the facts of the batch, or of its micro-batch."""
     task = make_task(remove_facts=remove_facts, encoder={**SMALL, "dropout": 0.0})
     datamodule = KGDataModule(path=family, batch_size=16, fact_dropout=0.4, **parts)
     trainer = make_trainer(tmp_path)
@@ -149,19 +149,19 @@ def test_queries_on_the_whole_graph_see_the_facts_that_are_left(family, tmp_path
         torch.testing.assert_close(task.sample_losses(batch), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_workers_give_a_model_of_any_relations_the_same_relation_graph(family, tmp_path):
-    """Its relation graph is that of all facts, whoever made the batch."""
-    losses = []
+def test_workers_do_not_change_the_training_of_knowformer_any(family, tmp_path):
+    """Its relation graph has all facts, in whichever process the batch was made."""
+    weights = []
     for workers in (0, 1):
         torch.manual_seed(0)
         task = KGCompletion(partial(KnowFormerAny, **SMALL), loss="filtered_ce")
         data = {"batch_size": 16, "neighbourhood": 6, "fact_dropout": 0.4, "num_workers": workers}
         make_trainer(tmp_path, max_epochs=1).fit(task, datamodule=KGDataModule(path=family, **data))
-        losses.append([parameter.detach().clone() for parameter in task.parameters()])
-    assert all(torch.equal(one, other) for one, other in zip(*losses, strict=True))
+        weights.append([parameter.detach().clone() for parameter in task.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 
 
-def test_rules_are_learned_though_facts_are_hidden(family, tmp_path):
+def test_rules_are_learned_with_fact_dropout(family, tmp_path):
     task = make_task(lr=0.02)
     datamodule = KGDataModule(path=family, batch_size=16, fact_dropout=0.2)
     trainer = make_trainer(tmp_path, max_epochs=30)
@@ -170,7 +170,7 @@ def test_rules_are_learned_though_facts_are_hidden(family, tmp_path):
     assert isinstance(task.encoder, KnowFormer)
 
 
-def test_a_mixture_hides_nothing(family, tmp_path):
+def test_a_mixture_has_no_fact_dropout(family, tmp_path):
     (tmp_path / "other").mkdir()
     paths = [family, str(write_family(tmp_path / "other", families=6, seed=1))]
     mixture = MixtureDataModule(names=paths, neighbourhood=8, epoch_queries=64)
@@ -179,25 +179,25 @@ def test_a_mixture_hides_nothing(family, tmp_path):
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_shares_that_make_no_sense_are_refused(share):
+def test_shares_out_of_range_are_refused(share):
     with pytest.raises(UsageError, match=f"fact_dropout must be at least 0 and below 1, got {share}"):
         KGDataModule(fact_dropout=share)
 
 
-def test_what_is_hidden_is_said(family):
+def test_descriptions_name_the_hidden_share(family):
     near, whole = ({"neighbourhood": 5, "later_neighbourhoods": {2: 7}}, {})
-    told = [loader_of(family, 0, **settings)[0].describe_queries() for settings in (near, whole)]
-    assert told[0].startswith(
+    descriptions = [loader_of(family, 0, **settings)[0].describe_queries() for settings in (near, whole)]
+    assert descriptions[0].startswith(
         "trained in neighbourhoods of 5 entities, 7 from epoch 3 on, with 40% of the facts hidden; evaluated"
     )
-    assert told[1] == "in the whole graph; trained with 40% of the facts hidden"
+    assert descriptions[1] == "in the whole graph; trained with 40% of the facts hidden"
     for share, words in ((0.125, "12.5%"), (0.004, "0.4%")):
         module = KGDataModule(path=family, fact_dropout=share)
         module.setup()
         assert words in module.describe_queries()
 
 
-def test_the_summary_of_a_run_says_it(family, tmp_path, capsys):
+def test_the_summary_of_a_run_names_the_hidden_share(family, tmp_path, capsys):
     data = KGDataModule(path=family, batch_size=16, fact_dropout=0.4)
     make_trainer(tmp_path, max_epochs=1, callbacks=[RunSummary()]).fit(make_task(), datamodule=data)
     assert "with 40% of the facts hidden" in " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""Negative pairs and hidden links: exact sets, named draws, nothing but the links of the batch hidden."""
+"""Negative pairs, and the links of a batch that are hidden."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def test_negatives_are_uniform() -> None:
     assert ((counts[counts > 0] - expected) ** 2 / expected).sum() < 24.3  # 0.1 % point of chi-square with 7
 
 
-def test_a_draw_depends_on_its_names_alone() -> None:
+def test_a_draw_depends_on_index_seed_and_epoch_alone() -> None:
     negatives = NegativePairs(torch.tensor([[0, 1], [1, 0]]), 50)
     index = torch.arange(30)
     together = negatives.sample(index, num_negatives=3, seed=0, epoch=0).view(2, 30, 3)
@@ -47,7 +47,7 @@ def test_a_draw_depends_on_its_names_alone() -> None:
 
 @settings(max_examples=30)
 @given(edges())
-def test_negatives_of_a_source_are_exactly_those_it_is_not_linked_to(edge_index: torch.Tensor) -> None:
+def test_negatives_of_a_source_are_exactly_the_nodes_without_a_link_to_it(edge_index: torch.Tensor) -> None:
     links = set(map(tuple, edge_index.t().tolist()))
     free = {(u, v) for u in range(NODES) for v in range(NODES) if u != v} - links
     source = torch.arange(NODES).repeat(200)
@@ -70,7 +70,7 @@ def test_negatives_of_a_source_are_uniform() -> None:
     assert ((counts[counts > 0] - expected) ** 2 / expected).sum() < 27.9  # 0.1 % point of chi-square with 9
 
 
-def test_a_source_linked_to_all_has_negatives_from_elsewhere() -> None:
+def test_a_source_linked_to_all_nodes_gets_negatives_of_other_sources() -> None:
     edge_index = torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]])
     drawn = NegativePairs(edge_index, 3).sample(
         torch.arange(100), source=torch.zeros(100).long(), seed=0, epoch=0
@@ -95,13 +95,13 @@ def test_hidden_links_are_hidden_in_both_directions_and_no_others(
     assert keep.tolist() == [frozenset(pair) not in hidden for pair in edge_index.t().tolist()]
 
 
-def test_pairs_that_are_no_link_hide_nothing() -> None:
+def test_pairs_without_a_link_hide_nothing() -> None:
     edge_index = torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
     assert LinkHider(edge_index, 6).keep(torch.tensor([[0, 5], [3, 4]])).all()
 
 
-def test_edges_of_int32_are_found_on_a_graph_whose_pairs_outgrow_it():
-    """60,000 nodes have more pairs than int32 has numbers."""
+def test_int32_edges_are_found_in_a_graph_with_more_pairs_than_int32_holds():
+    # 60,000 nodes have 3.6e9 pairs
     edges = torch.randperm(4_000).view(2, -1) + 55_000
     for of_edges, of_pairs in ((torch.int32, torch.int64), (torch.int64, torch.int32)):
         hider = LinkHider(edges.to(of_edges), 60_000)
@@ -113,17 +113,17 @@ def test_edges_of_int32_are_found_on_a_graph_whose_pairs_outgrow_it():
 
 
 @pytest.mark.parametrize("make", [LinkHider, NegativePairs])
-def test_edges_of_other_nodes_are_refused(make):
+def test_edges_with_node_numbers_out_of_range_are_refused(make):
     with pytest.raises(ValueError, match=r"edge_index\[0\] must be in 0..4 .* got 9 at position 1"):
         make(torch.tensor([[0, 9], [1, 2]]), 5)
 
 
-def test_pairs_of_other_nodes_hide_nothing():
+def test_pairs_with_node_numbers_out_of_range_hide_nothing():
     hider = LinkHider(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4)
     assert hider.keep(torch.tensor([[0, -1, 2], [6, 2, 1]])).tolist() == [True, False, True]
 
 
-def test_sources_that_are_no_nodes_are_refused():
+def test_sources_out_of_range_are_refused():
     pairs = NegativePairs(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4)
     for source in (-1, 4):
         with pytest.raises(ValueError, match=rf"source\[0\] = {source}: nodes are 0..3"):
@@ -131,9 +131,9 @@ def test_sources_that_are_no_nodes_are_refused():
 
 
 @pytest.mark.parametrize("num_nodes", [2**31, 2**24 + 7])
-def test_negatives_of_more_pairs_than_a_fraction_has_bits_are_uniform(num_nodes: int) -> None:
-    """Every last digit of a target comes up, and every part of the nodes; no pair comes twice."""
-    pairs = object.__new__(NegativePairs)  # a graph of so many nodes and no edge
+def test_negatives_of_very_many_pairs_are_uniform(num_nodes: int) -> None:
+    """Sampling must not round: low and high bits are uniform, and no pair repeats."""
+    pairs = object.__new__(NegativePairs)  # a graph without edges, made without its table of nodes
     pairs.num_nodes, pairs.num_free = num_nodes, num_nodes**2
     pairs._free_below = torch.empty(0, dtype=torch.int64)
     drawn = pairs.sample(torch.arange(64_000), seed=0, epoch=0)
@@ -143,7 +143,7 @@ def test_negatives_of_more_pairs_than_a_fraction_has_bits_are_uniform(num_nodes:
         assert (counts - 1000).abs().max() < 200
     assert torch.unique(drawn, dim=1).shape[1] == drawn.shape[1]
     if num_nodes > 2**26:
-        return  # a source takes a table of all nodes
+        return  # with sources, sampling needs a table of all nodes
     source = torch.zeros(64_000, dtype=torch.int64)
     first, target = pairs.sample(torch.arange(64_000), source=source, seed=0, epoch=0)
     assert (first == 0).all()

@@ -1,4 +1,4 @@
-"""Query neighbourhoods: which entities, which facts, and that nothing of a query's own fact gets in."""
+"""Query neighbourhoods: their entities and facts, and that the query's own fact has no influence."""
 
 import pickle
 
@@ -18,7 +18,7 @@ from graphzoo.types import GraphSpec
 
 
 def make_triples(num_entities=40, num_relations=3, num_facts=120, seed=0):
-    """Distinct facts with a hub (entity 0), a self-loop and an entity without facts (the last one)."""
+    """Distinct facts with a hub (entity 0), a self-loop and an entity without facts (the last)."""
     generator = torch.Generator().manual_seed(seed)
     head = (torch.rand(num_facts, generator=generator) ** 2 * (num_entities - 1)).long()
     tail = torch.randint(num_entities - 1, (num_facts,), generator=generator)
@@ -37,14 +37,14 @@ def make_graph(triples, num_entities=40, num_relations=3):
     )
 
 
-def asked(triples, num_relations=3):
-    """Both directions of all triples: heads, relations, answers."""
+def queries_of(triples, num_relations=3):
+    """Queries of both directions of all triples: heads, relations, answers."""
     head, relation, tail = triples.unbind(1)
     return torch.cat([head, tail]), torch.cat([relation, relation + num_relations]), torch.cat([tail, head])
 
 
 def edges_of(graph, query):
-    """(source, type, target) of one query in numbers of the whole graph."""
+    """The edges (source, type, target) of one query, in node numbers of the whole graph."""
     size, types = graph.num_nodes, graph.num_relations
     source, target = graph.edge_index.long()
     chosen = target // size == query
@@ -71,17 +71,17 @@ def graph(triples):
 
 @pytest.mark.parametrize("hides", ["exact", "one_hop"])
 @pytest.mark.parametrize("num_nodes", [4, 8, 16])
-def test_a_fact_that_the_graph_has_not_takes_no_answer_away(hides, num_nodes):
-    """Fact dropout asks about facts that it has dropped: the other facts of their relation still count."""
+def test_hiding_a_fact_that_the_graph_does_not_have_changes_nothing(hides, num_nodes):
+    """Fact dropout queries dropped facts. The other facts of their relation must still count."""
     triples = make_triples(num_relations=1)
     dropped = torch.arange(len(triples)) % 3 == 0
     sampler = NeighbourhoodSampler(make_graph(triples[~dropped], num_relations=1), num_nodes)
-    head, relation, tail = asked(triples[dropped], num_relations=1)
-    strangers = torch.tensor([not (hides == "one_hop" and _are_joined(triples[~dropped], h, t))
+    head, relation, tail = queries_of(triples[dropped], num_relations=1)
+    not_joined = torch.tensor([not (hides == "one_hop" and _are_joined(triples[~dropped], h, t))
                               for h, t in zip(head, tail, strict=True)])  # fmt: skip
     found = sampler(head, relation, tail, hides=hides)[0].nodes
     expected = sampler(head, relation)[0].nodes
-    assert strangers.sum() > 20 and torch.equal(found[strangers], expected[strangers])
+    assert not_joined.sum() > 20 and torch.equal(found[not_joined], expected[not_joined])
 
 
 def _are_joined(triples, u, v):
@@ -89,7 +89,7 @@ def _are_joined(triples, u, v):
     return bool(((ends == torch.stack([u, v])) | (ends == torch.stack([v, u]))).all(1).any())
 
 
-def test_pagerank_is_that_of_networkx(graph):
+def test_pagerank_agrees_with_networkx(graph):
     sampler = NeighbourhoodSampler(graph, 10, tolerance=1e-12)
     weights = nx.DiGraph()
     weights.add_nodes_from(range(40))
@@ -102,20 +102,20 @@ def test_pagerank_is_that_of_networkx(graph):
         np.testing.assert_allclose(found.numpy(), [expected[v] for v in range(40)], atol=1e-8)
 
 
-def test_pushes_stop_within_the_tolerance_that_is_promised(graph):
+def test_pushes_stop_within_the_tolerance(graph):
     degree = torch.bincount(graph.edge_index[0], minlength=40)
     exact = NeighbourhoodSampler(graph, 10, tolerance=1e-12).pagerank(3)
     rough = NeighbourhoodSampler(graph, 10, tolerance=1e-2).pagerank(3)
     assert bool((rough <= exact + 1e-9).all())
-    assert float((exact - rough).max()) > 1e-6  # it did stop early
-    # Andersen, Chung and Lang (2006): no node lacks more than the tolerance times its degree
+    assert float((exact - rough).max()) > 1e-6  # it stopped early
+    # Andersen, Chung and Lang (2006): a node's error is at most the tolerance times its degree
     assert bool((exact - rough <= 1e-2 * degree.clamp(min=1) + 1e-9).all())
 
 
 @pytest.mark.parametrize("size", [2, 5, 17, 39])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_neighbourhood_is_k_distinct_entities_and_all_facts_among_them(graph, triples, size, share):
-    head, relation, answer = asked(triples)
+    head, relation, answer = queries_of(triples)
     found, rows = NeighbourhoodSampler(graph, size, relation_share=share)(head, relation, answer)
     assert rows.tolist() == list(range(len(head)))
     assert found.nodes.shape == (len(head), size)
@@ -132,37 +132,37 @@ def test_a_neighbourhood_is_k_distinct_entities_and_all_facts_among_them(graph, 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 20), hides=st.sampled_from(["exact", "one_hop"]))
-def test_whether_the_own_fact_is_in_the_graph_changes_nothing(seed, size, hides):
+def test_the_own_fact_has_no_influence(seed, size, hides):
     triples = make_triples(seed=seed, num_facts=60)
     place = seed % len(triples)
     own = triples[place]
     without = torch.cat([triples[:place], triples[place + 1 :]])
-    if hides == "one_hop":  # all that joins the two
+    if hides == "one_hop":  # all facts between the two
         ends = {(int(own[0]), int(own[2])), (int(own[2]), int(own[0]))}
         without = without[[(int(h), int(t)) not in ends for h, _, t in without]]
-    for head, relation, answer in zip(*asked(own[None]), strict=True):
+    for head, relation, answer in zip(*queries_of(own[None]), strict=True):
         query = head[None], relation[None], answer[None]
-        seen = NeighbourhoodSampler(make_graph(triples), size)(*query, hides=hides)[0]
-        blind = NeighbourhoodSampler(make_graph(without), size)(*query, hides="none")[0]
-        assert torch.equal(seen.nodes, blind.nodes)
-        assert edges_of(seen, 0) == edges_of(blind, 0)
+        with_fact = NeighbourhoodSampler(make_graph(triples), size)(*query, hides=hides)[0]
+        without_fact = NeighbourhoodSampler(make_graph(without), size)(*query, hides="none")[0]
+        assert torch.equal(with_fact.nodes, without_fact.nodes)
+        assert edges_of(with_fact, 0) == edges_of(without_fact, 0)
 
 
 def test_queries_do_not_depend_on_their_batch_or_on_threads(graph, triples, monkeypatch):
-    head, relation, answer = asked(triples)
+    head, relation, answer = queries_of(triples)
     sampler = NeighbourhoodSampler(graph, 9)
     together = sampler(head, relation, answer)[0]
     order = torch.randperm(len(head), generator=torch.Generator().manual_seed(1))
     shuffled = sampler(head[order], relation[order], answer[order])[0]
     assert torch.equal(together.nodes[order], shuffled.nodes)
-    copy = pickle.loads(pickle.dumps(sampler))  # as loader processes get it
+    copy = pickle.loads(pickle.dumps(sampler))  # as worker processes get it
     for b in range(0, len(head), 17):
         alone = copy(head[b : b + 1], relation[b : b + 1], answer[b : b + 1])[0]
         assert torch.equal(alone.nodes[0], together.nodes[b])
         assert edges_of(alone, 0) == edges_of(together, b)
 
 
-def test_the_relations_answers_come_nearest_and_then_most_frequent_first(graph, triples):
+def test_far_entities_are_chosen_by_frequency_as_answers_then_by_degree(graph, triples):
     sampler = NeighbourhoodSampler(graph, 12, relation_share=0.5)
     head, relation, tail = triples.unbind(1)
     counts = torch.bincount(tail[relation == 2], minlength=40)
@@ -175,8 +175,8 @@ def test_the_relations_answers_come_nearest_and_then_most_frequent_first(graph, 
     assert set(found.nodes[0].tolist()) == {39, *best, *rest}
 
 
-def test_answers_outside_are_kept_dropped_or_brought_in(graph, triples):
-    head, relation, answer = asked(triples)
+def test_queries_with_answers_outside_are_kept_dropped_or_completed(graph, triples):
+    head, relation, answer = queries_of(triples)
     sampler = NeighbourhoodSampler(graph, 4)
     kept = sampler(head, relation, answer)[0]
     outside = kept.find(answer) < 0
@@ -190,8 +190,8 @@ def test_answers_outside_are_kept_dropped_or_brought_in(graph, triples):
     assert brought.nodes.shape == kept.nodes.shape
 
 
-def test_edges_know_their_numbers_in_the_whole_graph(graph, triples):
-    head, relation, answer = (column[:5] for column in asked(triples))
+def test_edges_have_their_numbers_in_the_whole_graph(graph, triples):
+    head, relation, answer = (column[:5] for column in queries_of(triples))
     found = NeighbourhoodSampler(graph, 15)(head, relation, answer, with_edges=True)[0]
     source, target = found.edge_index.long()
     nodes = found.nodes.flatten()
@@ -200,7 +200,7 @@ def test_edges_know_their_numbers_in_the_whole_graph(graph, triples):
     assert torch.equal(found.edge_type.long() % 6, graph.edge_type[found.edge])
 
 
-def test_levels_order_all_that_is_outside(graph):
+def test_levels_order_the_entities_outside(graph):
     sampler = NeighbourhoodSampler(graph, 6, tolerance=1e-3)
     head, relation = torch.tensor([7, 39]), torch.tensor([1, 1])
     found, levels = sampler.with_levels(head, relation)
@@ -216,24 +216,24 @@ def test_levels_order_all_that_is_outside(graph):
         assert not reached or int(rest.min()) > max(int(levels[b, v]) for v in reached)
 
 
-def test_levels_are_equal_where_nothing_tells(graph, triples):
-    """Of what was not reached: how often it answers the relation, then its number of facts."""
+def test_levels_of_entities_that_are_not_reached(graph, triples):
+    """They follow the frequency as the relation's answer, then the number of facts. Ties share a level."""
     head, relation = torch.tensor([39]), torch.tensor([1])  # entity 39 has no facts: nothing is reached
     found, levels = NeighbourhoodSampler(graph, 4).with_levels(head, relation)
     answers = torch.bincount(triples[triples[:, 1] == 1, 2], minlength=40).tolist()
     degree = torch.bincount(graph.edge_index[0], minlength=40).tolist()
     outside = sorted(set(range(40)) - set(found.nodes[0].tolist()))
     counts = sorted({answers[v] for v in outside if answers[v]}, reverse=True)
-    falling = sorted(set(degree), reverse=True)
+    degrees = sorted(set(degree), reverse=True)
     for v in outside:
-        place = counts.index(answers[v]) if answers[v] else len(counts) + falling.index(degree[v])
+        place = counts.index(answers[v]) if answers[v] else len(counts) + degrees.index(degree[v])
         assert int(levels[0, v]) == place + 1
     assert len(set(levels[0].tolist())) < len(outside)
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data(), scores=st.lists(st.sampled_from([0.0, 0.1, 0.25, 1e-300, 3.0]), max_size=40))
-def test_the_best_come_first_and_of_equal_ones_those_of_lowest_number(data, scores):
+def test_best_first_breaks_ties_by_the_lowest_number(data, scores):
     score = np.array(scores)
     nodes = np.array(data.draw(st.permutations(range(len(scores)))), np.int32)
     count = data.draw(st.integers(0, len(scores)))
@@ -245,8 +245,8 @@ def test_the_best_come_first_and_of_equal_ones_those_of_lowest_number(data, scor
         assert set(nodes[:count]) == {*above, *level[: count - len(above)]}
 
 
-def test_messages_are_those_of_each_querys_own_graph(graph, triples):
-    head, relation, answer = (column[:6] for column in asked(triples))
+def test_messages_are_those_of_the_querys_graph(graph, triples):
+    head, relation, answer = (column[:6] for column in queries_of(triples))
     found = NeighbourhoodSampler(graph, 8)(head, relation, answer)[0]
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 6, 5, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -267,7 +267,7 @@ def test_messages_are_those_of_each_querys_own_graph(graph, triples):
 
 @pytest.mark.parametrize("attention", ["prototype", "none", "random_features"])
 @pytest.mark.parametrize("hides", ["none", "exact", "one_hop"])
-def test_with_all_entities_logits_and_gradients_are_those_of_the_whole_graph(
+def test_with_all_entities_states_and_gradients_are_those_of_the_whole_graph(
     graph, triples, attention, hides
 ):
     torch.manual_seed(0)
@@ -304,12 +304,12 @@ def test_with_all_entities_logits_and_gradients_are_those_of_the_whole_graph(
 
 @pytest.mark.parametrize("facts", [[(0, 0, 1)], [(0, 0, 1), (0, 0, 2)], [(0, 0, 1), (1, 0, 0), (2, 0, 2)]])
 @pytest.mark.parametrize("hides", ["exact", "one_hop"])
-def test_an_answer_that_loses_its_only_fact_is_still_an_entity(facts, hides):
-    """With K = N everything is inside, also what has no fact left but the hidden one."""
+def test_an_answer_whose_only_fact_is_hidden_stays_in_the_neighbourhood(facts, hides):
+    """With K = N, all entities are inside, also those whose only fact is hidden."""
     triples = torch.tensor(facts)
     count = int(triples[:, [0, 2]].max()) + 1
     sampler = NeighbourhoodSampler(make_graph(triples, count, 1), count)
-    head, relation, answer = asked(triples, 1)
+    head, relation, answer = queries_of(triples, 1)
     found = sampler(head, relation, answer, hides=hides)[0]
     assert torch.equal(found.nodes, torch.arange(count).expand(len(head), count))
 
@@ -332,7 +332,7 @@ def test_numbers_out_of_range_are_refused(graph):
 def test_states_of_a_query_do_not_depend_on_its_batch(graph, triples):
     torch.manual_seed(0)
     encoder = KnowFormer(GraphSpec(40, 3), hidden_channels=8, num_layers=2, num_heads=2).eval()
-    head, relation, answer = (column[:7] for column in asked(triples))
+    head, relation, answer = (column[:7] for column in queries_of(triples))
     sampler = NeighbourhoodSampler(graph, 9)
     found = sampler(head, relation, answer)[0]
     together = encoder(found, found.find(head), relation)
@@ -343,7 +343,7 @@ def test_states_of_a_query_do_not_depend_on_its_batch(graph, triples):
         torch.testing.assert_close(states[:, 0], together[:, b], atol=1e-6, rtol=1e-6)
 
 
-def test_no_queries_are_no_neighbourhoods(graph):
+def test_no_queries_give_no_neighbourhoods(graph):
     none = torch.empty(0, dtype=torch.int64)
     found, rows = NeighbourhoodSampler(graph, 9)(none, none, none, outside="drop")
     assert found.num_queries == 0 and rows.numel() == 0
@@ -353,7 +353,7 @@ def test_no_queries_are_no_neighbourhoods(graph):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"num_nodes": 1}, "num_nodes must be at least 2, got 1"),
         ({"num_nodes": 2.5}, "num_nodes must be a whole number of at least 2, got 2.5"),
@@ -362,8 +362,8 @@ def test_no_queries_are_no_neighbourhoods(graph):
         ({"num_nodes": 5, "tolerance": 0.0}, "above 0, got 0.0"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(graph, wrong, told):
-    with pytest.raises(UsageError, match=told):
+def test_settings_out_of_range_are_refused(graph, wrong, message):
+    with pytest.raises(UsageError, match=message):
         NeighbourhoodSampler(graph, **wrong)
 
 
@@ -373,7 +373,7 @@ def test_a_graph_without_inverses_is_refused():
         NeighbourhoodSampler(RelationalGraph(edges, torch.tensor([0, 1]), 3, 2), 2)
 
 
-def test_query_graphs_take_no_mask_and_no_other_shape(graph):
+def test_query_graphs_refuse_masks_and_other_shapes(graph):
     found = NeighbourhoodSampler(graph, 5)(torch.tensor([1]), torch.tensor([0]))[0]
     x, vectors = torch.ones(5, 1, 4), torch.ones(6, 1, 4)
     with pytest.raises(ValueError, match="takes no edge_mask"):
@@ -390,11 +390,11 @@ def test_samplers_of_one_graph_share_their_index(graph):
     alone = NeighbourhoodSampler(pickle.loads(pickle.dumps(graph)), 12)
     assert alone._edges[0] is not second._edges[0]
     head, relation = torch.arange(5), torch.zeros(5, dtype=torch.int64)
-    first(head, relation)  # leaves scratch memory that the other takes
+    first(head, relation)  # leaves scratch memory that the second sampler reuses
     assert torch.equal(second(head, relation)[0].nodes, alone(head, relation)[0].nodes)
 
 
-def test_words_and_lengths_of_a_call_are_checked():
+def test_wrong_arguments_of_a_call_are_refused():
     graph = RelationalGraph.from_triples(torch.tensor([[0, 0, 1], [0, 1, 1], [1, 0, 2], [2, 0, 3]]), 5, 2)
     sampler = NeighbourhoodSampler(graph, 3)
     one, two = torch.tensor([0]), torch.tensor([0, 1])
@@ -406,7 +406,7 @@ def test_words_and_lengths_of_a_call_are_checked():
             sampler(*queries)
 
 
-def test_repeated_facts_do_not_recommend_the_answer_that_is_hidden():
+def test_copies_of_a_hidden_fact_do_not_count_for_its_answer():
     others = [[0, 1, 1], [1, 1, 2], [2, 1, 3], [3, 1, 4]]
     for times in (1, 2, 3):
         sampler = NeighbourhoodSampler(make_graph(torch.tensor([[0, 0, 25]] * times + others), 30, 2), 4)
@@ -415,6 +415,6 @@ def test_repeated_facts_do_not_recommend_the_answer_that_is_hidden():
 
 
 @pytest.mark.parametrize("head", [-1, 40, 10**9, 1.5])
-def test_pagerank_of_no_entity_is_refused(graph, head):
+def test_pagerank_of_a_wrong_head_is_refused(graph, head):
     with pytest.raises(UsageError, match="head must be"):
         NeighbourhoodSampler(graph, 5).pagerank(head)

@@ -1,4 +1,4 @@
-"""Subgraphs around pairs: which nodes, which edges, the hidden link, and what must not matter."""
+"""Subgraphs around pairs: nodes, edges, the hidden link, and independence of batches and threads."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ def test_nodes_and_edges_are_those_of_the_definition(case, seed):
 
 
 @given(graphs_and_pairs(), st.integers(0, 2**63 - 1))
-def test_without_limits_the_nodes_are_both_balls(case, seed):
+def test_without_limits_the_nodes_are_both_k_hop_neighbourhoods(case, seed):
     edge_index, num_nodes, pairs, directed, settings = case
     depth = settings["depth"]
     sampler = PairSubgraphSampler(edge_index, num_nodes, depth=depth, num_neighbors=10**12, directed=directed)
@@ -62,7 +62,7 @@ def test_without_limits_the_nodes_are_both_balls(case, seed):
 
 
 @given(graphs_and_pairs(), st.integers(0, 2**63 - 1))
-def test_the_target_link_is_never_seen(case, seed):
+def test_the_target_link_has_no_influence(case, seed):
     edge_index, num_nodes, pairs, directed, settings = case
     u, v = pairs[0].tolist()
     is_target = ((edge_index == pairs.t()) | (edge_index == pairs.t().flip(0))).all(0)
@@ -82,7 +82,7 @@ def test_padding():
     edge_index = random_graph(60, 150)
     pairs = all_pairs(60)[::7]
     samples = PairSubgraphSampler(edge_index, 60, depth=2, num_neighbors=3).sample(pairs, seed=5)
-    # memory that torch hands out again is not zero
+    # torch reuses this freed memory, which is not zero
     torch.full((len(pairs), 60, 60), True), torch.full((len(pairs), 60), 7)
     found = samples.pad()
     size = int(samples.num_nodes.max())
@@ -123,11 +123,11 @@ def test_edges_equal_pyg_subgraph():
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_a_hub_whose_row_is_searched_instead_of_read(directed):
+def test_a_hub_whose_row_is_searched(directed):
     leaves = torch.arange(1, 3000)
     spokes = torch.stack([torch.zeros_like(leaves), leaves])
     edge_index = torch.cat([spokes, torch.stack([leaves[:-1], leaves[1:]])], 1)
-    # the link between 0 and 1 is the first of all entries
+    # the link of 0 and 1 is the first entry of the first row
     pairs = torch.tensor([[0, 17], [5, 2000], [41, 40], [1, 2000]])
     found = PairSubgraphSampler(edge_index, 3000, depth=2, num_neighbors=4, directed=directed)(pairs, seed=3)
     graph = as_networkx(edge_index, 3000, directed=directed)
@@ -161,7 +161,7 @@ def test_hops_follow_edges_in_both_directions():
     assert edges == {(2, 0), (1, 3), (0, 4)}
 
 
-def test_neither_batch_nor_threads_matter():
+def test_results_do_not_depend_on_batch_or_threads():
     pairs = all_pairs(80)[::5]
     sampler = PairSubgraphSampler(random_graph(80, 400), 80, depth=2, num_neighbors=4, max_nodes=30)
     whole = sampler(pairs, seed=9)
@@ -187,9 +187,9 @@ def test_neither_batch_nor_threads_matter():
 def test_workers_give_the_same(context, num_workers):
     sampler = PairSubgraphSampler(random_graph(50, 200), 50, depth=1, num_neighbors=4)
     pairs = all_pairs(50)[::20]
-    # sampled before the workers are there, so that they inherit used scratch
+    # sampled before the workers start, so that they inherit used scratch memory
     whole = sampler.sample(pairs, seed=2)
-    # copies, for a spawned process cannot be sent two parts of one tensor
+    # copies, because two parts of one tensor cannot be sent to a spawned process
     batches = [batch.clone() for batch in pairs.split(30)]
     loader = DataLoader(
         batches,
@@ -202,7 +202,7 @@ def test_workers_give_the_same(context, num_workers):
     assert found == [whole.nodes(i).tolist() for i in range(len(pairs))]
 
 
-def test_a_hash_table_finds_the_same_as_a_plain_one(monkeypatch):
+def test_a_hash_table_gives_the_same_as_a_plain_one(monkeypatch):
     edge_index = random_graph(20_000, 60_000)
     pairs = random_graph(20_000, 300, seed=1).t().contiguous()
     settings = {"depth": 2, "num_neighbors": 4}
@@ -215,7 +215,7 @@ def test_a_hash_table_finds_the_same_as_a_plain_one(monkeypatch):
     assert_equal(hashed(pairs, seed=4), plain(pairs, seed=4))
 
 
-def test_the_largest_size_is_known_before():
+def test_max_nodes_is_the_largest_possible_size():
     edge_index = random_graph(500, 5000)
     for settings, expected in (
         ({"depth": 2, "num_neighbors": 3}, 2 * (1 + 3 + 9)),
@@ -230,7 +230,7 @@ def test_the_largest_size_is_known_before():
 
 
 def test_a_pinned_sample():
-    """Another result here means that runs of an earlier version cannot be repeated: say so in the log."""
+    """With another result, runs of earlier versions cannot be repeated, which the change log must say."""
     sampler = PairSubgraphSampler(random_graph(30, 80), 30, depth=2, num_neighbors=2, max_nodes=8)
     found = sampler(torch.tensor([[3, 4], [4, 3]]), seed=2**40 + 1)
     assert found.nodes.tolist() == [
@@ -250,7 +250,7 @@ def test_a_pinned_sample():
         ([[0.0, 1.0]], r"pairs must be int64"),
     ],
 )
-def test_pairs_that_cannot_be_sampled_around(pairs, message):
+def test_wrong_pairs_are_refused(pairs, message):
     sampler = PairSubgraphSampler(RING, 5, depth=1, num_neighbors=2)
     with pytest.raises(UsageError, match=message):
         sampler(torch.tensor(pairs), seed=0)
@@ -267,12 +267,12 @@ def test_pairs_that_cannot_be_sampled_around(pairs, message):
         ({"num_nodes": 3}, "num_nodes"),
     ],
 )
-def test_settings_out_of_range(settings, message):
+def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         PairSubgraphSampler(RING, **{"num_nodes": 4, "depth": 1, "num_neighbors": 2, **settings})
 
 
-def test_rows_and_seeds_that_do_not_fit():
+def test_wrong_rows_and_seeds_are_refused():
     sampler = PairSubgraphSampler(RING, 4, depth=1, num_neighbors=2)
     pairs = torch.tensor([[0, 1], [0, 2]])
     for rows in ([2], [-1]):
@@ -289,7 +289,7 @@ def test_importing_the_sampler_does_not_import_numba():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_a_number_of_numpy_is_a_seed():
+def test_a_numpy_integer_is_a_seed():
     sampler = PairSubgraphSampler(RING, 4, depth=1, num_neighbors=2)
     pairs = torch.tensor([[0, 2]])
     assert_equal(sampler(pairs, seed=np.int64(7)), sampler(pairs, seed=7))

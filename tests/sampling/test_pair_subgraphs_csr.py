@@ -1,4 +1,4 @@
-"""Graphs in CSR form, in memory and in mapped files: used as they are, checked, never copied."""
+"""Graphs in CSR form, in memory and in mapped files, are checked and used without a copy."""
 
 import pickle
 import re
@@ -47,19 +47,19 @@ def test_the_graph_of_an_edge_list(directed):
     assert not directed or np.array_equal(forward, dense)
 
 
-def test_every_graph_has_the_same_types():
-    """Or the kernels would be compiled again."""
+def test_every_graph_has_the_same_dtypes():
+    """With other dtypes, the kernels would be compiled again."""
     graphs = [PairGraph.from_edge_index(random_graph(40, edges), 40) for edges in (0, 1, 500)]
     assert all((g.rowptr.dtype, g.col.dtype) == (np.int64, np.int32) for g in graphs)
 
 
-def test_more_nodes_than_the_sampler_can_number():
+def test_too_many_nodes_are_refused():
     with pytest.raises(UsageError, match="has 2,147,483,648 nodes; at most 2,147,483,647 are supported"):
         PairGraph.from_edge_index(random_graph(4, 3), 2**31)
 
 
 def test_an_edge_that_is_repeated_256_times():
-    """Repeats are counted in a byte."""
+    """Repeats are counted in a byte, which overflows at 256."""
     edge_index = torch.tensor([[0] * 256, [1] * 256])
     graph = PairGraph.from_edge_index(edge_index, 3, directed=True)
     assert graph.col.tolist() == [1, 0] and graph.forward.tolist() == [1, 0]
@@ -84,12 +84,12 @@ def test_a_file_gives_the_same_as_memory(tmp_path, directed):
     assert isinstance(mapped.graph.col, np.memmap) and isinstance(mapped.graph.rowptr, np.memmap)
     assert mapped.graph.is_directed == directed and not mapped.graph.col.flags.writeable
     assert_equal(mapped(PAIRS, seed=1), sampler(PAIRS, seed=1))
-    # a mapped graph is written like any other
+    # a mapped graph can be saved, too
     mapped.save(tmp_path / "again.bin")
     assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "new" / "graph.bin").read_bytes()
 
 
-def test_a_mapped_graph_travels_as_a_name(tmp_path):
+def test_a_mapped_graph_is_pickled_as_the_name_of_its_file(tmp_path):
     graph = PairGraph.from_edge_index(random_graph(40, 600), 40)
     graph.save(tmp_path / "graph.bin")
     both = tmp_path / "both.bin"
@@ -107,14 +107,14 @@ def test_a_mapped_graph_travels_as_a_name(tmp_path):
         assert_equal(received(PAIRS, seed=1), sampler(PAIRS, seed=1))
 
 
-def test_a_mapped_file_that_is_gone_when_another_process_maps_it(saved):
+def test_a_mapped_file_that_was_removed_is_named(saved):
     sent = pickle.dumps(PairSubgraphSampler.from_file(saved, **SETTINGS))
     saved.unlink()
     with pytest.raises(DataError, match=f"{re.escape(str(saved))}: removed while it was in use; start again"):
         pickle.loads(sent)
 
 
-def test_a_graph_in_memory_travels_whole_and_moves_to_shared_memory_once():
+def test_a_graph_in_memory_is_pickled_whole_and_shared_once():
     sampler = make_sampler(directed=True)
     read_only = sampler.graph.rowptr.copy()
     read_only.flags.writeable = False
@@ -126,7 +126,7 @@ def test_a_graph_in_memory_travels_whole_and_moves_to_shared_memory_once():
     assert received.graph.is_directed
     first, second = sampler.graph.__getstate__(), sampler.graph.__getstate__()
     assert isinstance(first["col"], torch.Tensor) and first["col"] is second["col"]
-    # a tensor could be written to
+    # a copy, because a tensor of read-only memory could be written to
     assert not np.shares_memory(first["rowptr"].numpy(), read_only)
 
 
@@ -140,7 +140,7 @@ def test_a_file_that_is_cut_off(saved, size):
     assert "write it again with PairSubgraphSampler.save" in str(error.value)
 
 
-def test_files_that_are_something_else(saved, tmp_path):
+def test_files_of_another_kind_are_refused(saved, tmp_path):
     contents = saved.read_bytes()
     saved.write_bytes(contents + b"x")
     with pytest.raises(DataError, match="too long"):
@@ -160,7 +160,7 @@ def test_a_damaged_file(saved):
         PairSubgraphSampler.from_file(saved, **SETTINGS)
 
 
-def test_a_write_that_fails_leaves_the_file_as_it_was(saved, monkeypatch):
+def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
     before = saved.read_bytes()
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
@@ -189,12 +189,12 @@ ROWPTR, COL = [0, 1, 3, 4], [1, 0, 2, 1]
         ([0, 1, 1, 1], [1], "row 0 has a neighbour whose own row does not have 0"),
     ],
 )
-def test_arrays_that_are_no_graph(rowptr, col, message):
+def test_arrays_that_are_not_a_graph_are_refused(rowptr, col, message):
     with pytest.raises(UsageError, match=message):
         PairSubgraphSampler.from_csr(np.array(rowptr, np.int64), np.array(col, np.int64), **SETTINGS)
 
 
-def test_arrays_of_another_kind():
+def test_arrays_of_wrong_dtype_or_shape_are_refused():
     good = np.array(ROWPTR), np.array(COL)
     for arrays, message in (
         ((good[0].astype(float), good[1]), "rowptr must be a contiguous array"),

@@ -1,4 +1,4 @@
-"""Random parts of a graph: each node once, the same for everybody, with exactly the edges inside."""
+"""Random parts of a graph: each node is in one part, which has exactly the edges inside."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from graphzoo.sampling import induced_subgraph, partition
 
 
 @given(st.integers(1, 200), st.integers(1, 250), st.integers(0, 2**40), st.integers(0, 1000))
-def test_every_node_is_in_one_part_of_fair_size(num_nodes, batch_size, seed, epoch):
+def test_every_node_is_in_one_part_and_parts_have_about_one_size(num_nodes, batch_size, seed, epoch):
     parts = partition(num_nodes, batch_size, seed=seed, epoch=epoch)
     assert torch.cat(parts).sort().values.tolist() == list(range(num_nodes))
     sizes = [part.numel() for part in parts]
@@ -32,7 +32,7 @@ def test_a_part_is_a_function_of_seed_and_epoch_alone():
         assert 0 <= shared < 40
 
 
-def test_chosen_nodes_in_any_order():
+def test_the_order_of_given_nodes_does_not_matter():
     nodes = torch.tensor([90, 3, 41, 7, 20])
     parts = partition(nodes, 2, seed=0, epoch=0)
     assert torch.cat(parts).sort().values.tolist() == [3, 7, 20, 41, 90]
@@ -40,14 +40,14 @@ def test_chosen_nodes_in_any_order():
     assert partition(nodes[:0], 2, seed=0, epoch=0) == []
 
 
-def test_parts_mix_the_nodes():
-    """Neighbouring numbers are not kept together: the mean of a part is near that of all."""
+def test_parts_are_random():
+    """Parts are not ranges of numbers: the mean of a part is near the mean of all nodes."""
     means = torch.stack([part.double().mean() for part in partition(100_000, 10_000, seed=0, epoch=0)])
     # standard deviation of such a mean: 10^5 / sqrt(12) / 100
     assert ((means - 49_999.5).abs() < 5 * 289).all()
 
 
-def test_batch_size_zero():
+def test_wrong_batch_sizes_are_refused():
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         partition(5, 0, seed=0, epoch=0)
     with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1, got 1.5"):

@@ -14,7 +14,7 @@ from graphzoo.sampling import (
 
 
 def splitmix(value):
-    """The mixer in plain integers (Steele, Lea and Flood, 2014)."""
+    """The mixing function in Python integers (Steele, Lea and Flood, 2014)."""
     mask = (1 << 64) - 1
     value &= mask
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -22,7 +22,7 @@ def splitmix(value):
     return value ^ (value >> 31)
 
 
-def test_hash_is_splitmix64_in_plain_integers():
+def test_hash_is_splitmix64():
     golden, mask = 0x9E3779B97F4A7C15, (1 << 64) - 1
     for parts in [(0,), (1, 2, 3), (-5, 7), (2**63, 2**40)]:
         state = 0
@@ -32,7 +32,7 @@ def test_hash_is_splitmix64_in_plain_integers():
         for place, part in enumerate(parts):
             tensor = torch.tensor(part - (1 << 64) if part >= 1 << 63 else part)
             mixed = (*parts[:place], tensor, *parts[place + 1 :])
-            assert int(hash_integers(*mixed)) & mask == state, "numbers and tensors alike"
+            assert int(hash_integers(*mixed)) & mask == state, "numbers and tensors give other hashes"
 
 
 def test_hash_broadcasts_and_depends_on_order():
@@ -67,7 +67,7 @@ def test_negatives_are_uniform_over_the_entities_that_are_not_answers():
         assert stats.chisquare(counts[free].numpy()).pvalue > 1e-3
 
 
-def test_negatives_are_a_function_of_the_querys_index_not_of_its_batch():
+def test_negatives_depend_on_the_querys_index_and_not_on_its_batch():
     def draw(index, row, entity, **kwargs):
         settings = {"num_entities": 50, "num_negatives": 8, "seed": 3, "epoch": 2, **kwargs}
         return sample_negatives(torch.tensor(index), torch.tensor(row), torch.tensor(entity), **settings)[0]
@@ -110,7 +110,7 @@ def test_an_unknown_mode_is_refused():
         FactRemover(TRIPLES, 4, "two_hop")
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_integers_are_accepted():
     for value in (3, -2, 2**63 - 1):
         number = np.int64(value)
         assert hash_numbers(number, 5) == hash_numbers(value, 5)
@@ -119,15 +119,15 @@ def test_numbers_of_numpy_are_numbers():
         assert torch.equal(hash_integers(number, every), hash_integers(value, every))
 
 
-def test_facts_of_int32_hide_the_edges_between_their_entities_alone():
-    """Two pairs of entities whose numbers would be one in int32."""
+def test_int32_facts_hide_only_the_edges_between_their_entities():
+    """In int32, the keys of the two pairs of entities would overflow to the same number."""
     triples = torch.tensor([[0, 0, 5_000], [2**12, 0, 5_000]])
     for dtype in (torch.int64, torch.int32):
         mask = FactRemover(triples.to(dtype), 2**20, "one_hop").edge_mask(torch.tensor([0]))
         assert mask.tolist() == [False, True, False, True]
 
 
-def test_a_mask_is_no_list_of_facts():
+def test_a_mask_in_place_of_positions_is_refused():
     triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2]])
     with pytest.raises(ValueError, match=r"positions of facts, got torch.bool: give mask.nonzero"):
         FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True]))
@@ -137,6 +137,6 @@ def test_a_mask_is_no_list_of_facts():
 
 
 def test_entities_beyond_the_last_are_refused():
-    """Their keys would be those of other facts, which would be hidden with them."""
+    """Their keys would equal those of other facts, which would be hidden too."""
     with pytest.raises(ValueError, match=r"entities must be in 0\.\.2, got 0\.\.5"):
         FactRemover(torch.tensor([[0, 0, 5], [1, 0, 2], [0, 0, 5]]), 3)
