@@ -1,4 +1,4 @@
-"""The benchmark of a GPU, as far as a machine without one can tell."""
+"""The GPU benchmark, as far as it can be tested without a GPU."""
 
 import subprocess
 import sys
@@ -18,14 +18,14 @@ FIGURES = {
 }
 
 
-def test_every_part_has_figures_with_names_of_their_own():
+def test_every_part_has_figures_with_distinct_names():
     assert list(FIGURES) == list(bench_gpu.PARTS)
     for figures in FIGURES.values():
         names = [(x, name) for x, name, _ in figures()]
         assert len(names) == len(set(names)) > 5
 
 
-def test_tensor_by_tensor_means_torchs_own_operations():
+def test_plain_operations_are_torchs_own():
     code = (
         "import torch; from benchmarks.bench_training_step import use_plain_operations as use; "
         "from graphzoo.ops import eager; rows = torch.ones(2, 2, 32); "
@@ -38,7 +38,7 @@ def test_tensor_by_tensor_means_torchs_own_operations():
 
 @pytest.fixture
 def pretended(monkeypatch, tmp_path):
-    """A GPU whose every step takes a millisecond; the second figure of a part does not fit."""
+    """Pretend a GPU on which every step takes 1 ms; the second figure of each part runs out of memory."""
 
     def figures():
         yield "small", "ours", lambda: ([("ours", "forward", lambda: None)], "N=3", 1.0)
@@ -55,7 +55,7 @@ def pretended(monkeypatch, tmp_path):
     torch.set_float32_matmul_precision(before)
 
 
-def test_a_part_measured_again_leaves_the_others(pretended, monkeypatch, capsys):
+def test_a_part_measured_again_keeps_the_others(pretended, monkeypatch, capsys):
     for part in ("spmm", "nodes", "spmm"):
         monkeypatch.setattr(sys, "argv", ["bench_gpu", "--parts", part])
         assert bench_gpu.main() == 0

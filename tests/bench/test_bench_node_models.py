@@ -1,4 +1,4 @@
-"""The benchmark of node models measures equal models, goes on after a stop, and draws what it measured."""
+"""The benchmark of node models: models of equal size, continued runs, figures and tables."""
 
 import math
 import sys
@@ -18,7 +18,7 @@ def graph(monkeypatch):
     return models.load("tiny")
 
 
-def test_random_graphs_have_the_sizes_they_are_named_for(monkeypatch):
+def test_random_graphs_have_the_sizes_in_their_names(monkeypatch):
     x, edge_index, y = graph(monkeypatch)
     assert x.shape == (40, 6) and edge_index.shape == (2, 180) and y.unique().tolist() == [0, 1, 2]
     assert torch.equal(edge_index[:, :90], edge_index[:, 90:].flip(0))
@@ -29,9 +29,9 @@ def test_random_graphs_have_the_sizes_they_are_named_for(monkeypatch):
 
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("provider", models.PROVIDERS)
-def test_every_provider_learns(provider, autocast, monkeypatch):
+def test_every_provider_reduces_the_loss(provider, autocast, monkeypatch):
     for name in ("random_features_at", "attend_features", "edge_log_weights", "_SPARSE_SHARE"):
-        monkeypatch.setattr(nodeformer, name, getattr(nodeformer, name))  # put back afterwards
+        monkeypatch.setattr(nodeformer, name, getattr(nodeformer, name))  # so that it is restored afterwards
     step = models.epoch(provider, *graph(monkeypatch), autocast)
     losses = [step() for _ in range(30)]
     assert all(math.isfinite(loss) for loss in losses) and sum(losses[-10:]) < sum(losses[:10])
@@ -68,14 +68,14 @@ def run(monkeypatch, tmp_path, *words):
     return measured
 
 
-def test_a_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
+def test_a_stopped_run_is_continued(monkeypatch, tmp_path):
     first = run(monkeypatch, tmp_path, "--providers", "galit")
     assert [figure[:3] for figure in first] == [
         (graph, "galit", mode) for graph in ("10k", "30k") for mode in ("epoch-kept", "denoise")
     ]
     path = tmp_path / "found.csv"
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]))  # the last figure was cut short
+    path.write_text("".join(lines[:-1]))  # the rows of the last figure are incomplete
     again = run(monkeypatch, tmp_path, "--providers", "galit", "sgformer")
     assert [figure[:3] for figure in again] == [
         ("10k", "sgformer", "epoch-kept"),
@@ -86,7 +86,7 @@ def test_a_run_goes_on_where_it_stopped(monkeypatch, tmp_path):
     assert len(run(monkeypatch, tmp_path, "--providers", "galit", "--fresh")) == 4
 
 
-def test_what_was_measured_is_drawn_and_printed(monkeypatch, tmp_path, capsys):
+def test_results_are_drawn_and_printed(monkeypatch, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
     run(monkeypatch, tmp_path, "--providers", "galit", "gcn")
     row = Row(

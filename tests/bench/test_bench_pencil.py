@@ -1,4 +1,4 @@
-"""The benchmark compares the same model."""
+"""PENCIL's benchmark compares equal models and counts tokens correctly."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from benchmarks import bench_pencil_step as bench
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_hugging_faces_layers_on_the_literal_encoding_give_the_same_states():
+def test_hugging_faces_layers_give_the_same_states():
     pytest.importorskip("transformers", reason="pip install transformers")
     encoder, subgraphs = build(num_heads=4), make_subgraphs(SIZES)
     theirs = bench.HuggingFacePencil(encoder).double().eval()
@@ -22,7 +22,7 @@ def test_hugging_faces_layers_on_the_literal_encoding_give_the_same_states():
     assert sum(weight.numel() for weight in theirs.parameters()) == sum(weight.numel() for weight in used)
 
 
-def test_the_batched_graph_is_the_subgraphs_side_by_side():
+def test_the_batched_graph_has_the_subgraphs_as_components():
     subgraphs = make_subgraphs(SIZES, directed=True)
     place, edge_index, first = bench.batched_graph(subgraphs)
     assert place.tolist() == [i for size in SIZES for i in range(size)]
@@ -35,7 +35,7 @@ def test_the_batched_graph_is_the_subgraphs_side_by_side():
     assert torch.equal(found, expected) and edge_index.shape[1] == int(expected.sum())
 
 
-def test_tokens_are_counted_as_they_are_computed(monkeypatch):
+def test_the_count_of_tokens_is_that_of_the_computed_ones(monkeypatch):
     monkeypatch.setattr(bench.module, "_MIN_TOKENS", (20, 20))
     subgraphs = make_subgraphs([3, 11, 3, 10, 3, 3, 3, 3])
     random, by_size = bench.cut(subgraphs, 4, False), bench.cut(subgraphs, 4, True)
@@ -53,7 +53,8 @@ def test_every_provider_runs(provider, monkeypatch):
     if provider.startswith("hf"):
         pytest.importorskip("transformers", reason="pip install transformers")
     case = dataclasses.replace(bench.CASES["citeseer"], width=16, num_pairs=16, micro_batch=6, max_nodes=11)
-    monkeypatch.setattr(bench.module, "_MIN_TOKENS", bench.module._MIN_TOKENS)  # to be put back afterwards
+    # so that it is restored afterwards
+    monkeypatch.setattr(bench.module, "_MIN_TOKENS", bench.module._MIN_TOKENS)
     monkeypatch.setattr(
         bench,
         "load",

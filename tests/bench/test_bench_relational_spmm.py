@@ -1,4 +1,4 @@
-"""The benchmark script measures what it says and writes the columns that all benchmarks share."""
+"""The benchmark of the relational SpMM writes times, ratios and memory in the columns of all benchmarks."""
 
 import csv
 import os
@@ -40,5 +40,5 @@ def test_benchmark_writes_times_ratios_and_memory(tmp_path):
     for provider, mode in times:
         assert ratios[provider, mode] == pytest.approx(times["naive", mode] / times[provider, mode], rel=2e-3)
     memory = {row["provider"]: float(row["p50"]) for row in rows if row["metric"] == "peak_memory"}
-    # The messages alone are 82 MiB, and the reference holds them several times.
+    # The messages take 82 MiB, and `naive` stores several tensors of this size.
     assert memory["numba"] < 82 < memory["naive"]

@@ -1,4 +1,4 @@
-"""The picture in docs/wandb.md shows the panels that the dashboard has today, and no other."""
+"""The picture in docs/wandb.md shows exactly the panels of the dashboard."""
 
 import re
 from xml.etree import ElementTree
@@ -7,16 +7,16 @@ from benchmarks.dashboard_picture import FIGURES, TASK
 from graphzoo.report.dashboard import SECTIONS, panels
 
 
-def squeezed(text):
+def compact(text):
     return re.sub(r"\s", "", text)
 
 
-def test_the_picture_of_the_dashboard_has_the_panels_of_today():
+def test_the_picture_has_the_panels_of_the_dashboard():
     svg = ElementTree.parse(FIGURES / "dashboard.svg")
-    words = {group.get("id"): squeezed("".join(group.itertext())) for group in svg.iter()}
+    words = {group.get("id"): compact("".join(group.itertext())) for group in svg.iter()}
     titles = {int(name[6:]): text for name, text in words.items() if re.match(r"title-\d", name or "")}
-    assert [titles[place] for place in sorted(titles)] == [squeezed(panel.title) for panel in panels(TASK)]
-    everything = squeezed("".join(svg.getroot().itertext()))
+    assert [titles[place] for place in sorted(titles)] == [compact(panel.title) for panel in panels(TASK)]
+    everything = compact("".join(svg.getroot().itertext()))
     for section in SECTIONS:
         count = sum(panel.section == section for panel in panels(TASK))
         assert f"{section}{count}" in everything

@@ -1,4 +1,4 @@
-"""What `benchmarks.first_steps` reads out of a run's metrics."""
+"""`benchmarks.first_steps` reads a run's metrics and writes table, figure and summary."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ def line(step, *, loss="", seconds=2.0, memory=1.0, mrr=""):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run of 24 steps with the losses 24, 23, ..., 1; step 12 was repeated, step 25 cut off."""
+    """A run of 24 steps with losses 24, 23, ..., 1. Step 12 was repeated; the line of step 25 is cut off."""
     monkeypatch.setattr(first_steps, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(first_steps, "FIGURES", tmp_path / "figures")
     lines = [line(k, loss=24 - k, seconds=1.0 + (k > 0)) for k in range(12)]
@@ -32,14 +32,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_steps_count_from_one_and_a_repeated_step_is_the_later(folder):
+def test_steps_count_from_one_and_the_last_line_of_a_step_counts(folder):
     steps = first_steps.read_steps(folder / "run")
     assert list(steps) == list(range(1, 25))
     assert [steps[step]["train/loss"] for step in steps] == list(range(24, 0, -1))
     assert first_steps.validated(steps) == {12: 0.5}
 
 
-def test_a_line_per_step_a_picture_and_a_summary(folder, monkeypatch, capsys):
+def test_table_figure_and_summary(folder, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     runs = [f"{folder}/run", "--before", f"{folder}/before"]
     monkeypatch.setattr("sys.argv", ["first_steps", *runs, "--name=a", "--epoch_steps=1800"])
@@ -67,7 +67,7 @@ def test_a_line_per_step_a_picture_and_a_summary(folder, monkeypatch, capsys):
     ],
     ids=["empty", "every tenth", "no loss", "never validated"],
 )
-def test_what_is_missing_is_said_before_a_file_is_written(folder, monkeypatch, lines, message):
+def test_missing_metrics_are_reported_before_a_file_is_written(folder, monkeypatch, lines, message):
     (folder / "run/metrics.csv").write_text(HEAD + lines, encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["first_steps", f"{folder}/run", "--name=a", "--epoch_steps=1"])
     with pytest.raises(SystemExit, match=message):

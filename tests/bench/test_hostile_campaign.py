@@ -1,4 +1,4 @@
-"""The table of hostile attempts is what the file of counts says, and the judge knows a finding."""
+"""The table of hostile attempts in the docs agrees with the kept counts, and findings are detected."""
 
 import csv
 import os
@@ -21,12 +21,12 @@ def test_findings_are_counted():
 
 
 @pytest.mark.parametrize("change", ["content", "mode", "removed", "new", "link"])
-def test_a_change_outside_is_seen(tmp_path, change):
+def test_a_change_outside_the_allowed_paths_is_detected(tmp_path, change):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "a").write_text("kept")
     (tmp_path / "cwd" / "out").mkdir(parents=True)
-    os.mkfifo(tmp_path / "cwd" / "pipe")  # not waited for
+    os.mkfifo(tmp_path / "cwd" / "pipe")  # opening a pipe would block
     before = listing(tmp_path)
     (tmp_path / "cwd" / "out" / "b").write_text("may be")
     assert changed(before, listing(tmp_path), ["out"]) == []

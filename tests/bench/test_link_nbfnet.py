@@ -1,4 +1,4 @@
-"""NBFNet of the benchmark against its definition, pair by pair and message by message."""
+"""The benchmark's NBFNet, compared with its definition for single pairs and messages."""
 
 from types import SimpleNamespace
 
@@ -46,7 +46,7 @@ def scores(model, edges, pairs):
 @pytest.mark.parametrize("sums", [False, True])
 def test_scores_and_gradients_are_those_of_the_definition(sums):
     torch.manual_seed(0)
-    links = torch.randint(NODES - 2, (2, 45))  # repeated ones too, and two nodes without any
+    links = torch.randint(NODES - 2, (2, 45))  # some are repeated; two nodes have none
     links = links[:, links[0] != links[1]]
     edges = torch.cat([links, links.flip(0)], dim=1)
     model, pairs = NBFNet(sums=sums), torch.tensor([[0, 3, 8], [5, 4, 29]])
@@ -63,7 +63,7 @@ def test_scores_and_gradients_are_those_of_the_definition(sums):
         assert float((one - other).norm()) < 1e-4 * float(other.norm()) + 1e-6, name
 
 
-def test_another_training_is_not_continued(tmp_path, monkeypatch, capsys):
+def test_a_training_with_other_settings_is_not_continued(tmp_path, monkeypatch, capsys):
     nodes = torch.arange(12)
     pairs = torch.stack([nodes, (nodes + 1) % 12], dim=1)
     split = LinkSplit(pairs[:4], torch.stack([nodes[:4], nodes[:4] + 6], dim=1))
@@ -80,6 +80,6 @@ def test_another_training_is_not_continued(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr("sys.argv", ["link_nbfnet", "cora-link", f"--out={tmp_path}", *more])
         with pytest.raises(SystemExit):
             link_nbfnet.main()
-        told = capsys.readouterr().err
-        assert "give another --out" in told or "--epochs takes at least 1" in told
+        printed = capsys.readouterr().err
+        assert "give another --out" in printed or "--epochs takes at least 1" in printed
     assert not (tmp_path / "link_nbfnet.csv").exists()

@@ -1,4 +1,4 @@
-"""Lengths of paths by networkx; figures that are those of the test."""
+"""Path lengths, compared with networkx, and MRR by path length, compared with `graphzoo test`."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from benchmarks import path_lengths
 
 
 @pytest.mark.parametrize("num_facts", [12, 40, 150])
-def test_lengths_are_those_of_networkx(num_facts, monkeypatch):
+def test_path_lengths_agree_with_networkx(num_facts, monkeypatch):
     monkeypatch.setattr(path_lengths, "_AT_ONCE", 7)
     generator = torch.Generator().manual_seed(num_facts)
     facts = torch.randint(0, 30, (num_facts, 3), generator=generator)
@@ -28,20 +28,20 @@ def test_lengths_are_those_of_networkx(num_facts, monkeypatch):
 
 @pytest.fixture
 def lines(fit, workplace, monkeypatch):
-    """Of a run on all of its test triples."""
+    """Lines of the table for a run and all of its test triples."""
     fit("--run_dir=run")
     for name in ("FIGURES", "RESULTS"):
         monkeypatch.setattr(path_lengths, name, workplace)
     monkeypatch.setattr(path_lengths, "TABLE", workplace / "path_lengths.csv")
     monkeypatch.setattr(sys, "argv", ["path_lengths", "run", "--triples", "9999", "--dropped", "0.5,0.9"])
     path_lengths.main()
-    path_lengths.main()  # takes the place of what it wrote before
+    path_lengths.main()  # replaces the lines of the first call
     assert (workplace / "path-lengths.png").is_file()
     with (workplace / "path_lengths.csv").open() as file:
         return {(line["panel"], line["x"]): line for line in csv.DictReader(file)}
 
 
-def test_with_all_facts_the_mean_is_that_of_the_test(lines):
+def test_without_missing_facts_the_mrr_is_that_of_the_test(lines):
     expected = json.loads(Path("run/results.json").read_text())["metrics"]["test/mrr"]
     assert float(lines["missing", "0"]["mrr"]) == pytest.approx(expected, abs=6e-5)
     by_length = [line for (panel, _), line in lines.items() if panel == "length"]
@@ -52,7 +52,7 @@ def test_with_all_facts_the_mean_is_that_of_the_test(lines):
     assert lines["missing", "0.5"]["mrr"] != lines["missing", "0"]["mrr"] != lines["missing", "0.9"]["mrr"]
 
 
-def test_more_missing_facts_are_no_other_facts(fit, workplace, monkeypatch):
+def test_a_larger_share_hides_the_facts_of_a_smaller_one(fit, workplace, monkeypatch):
     fit("--run_dir=run")
     seen = []
     monkeypatch.setattr(

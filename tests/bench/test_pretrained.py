@@ -1,4 +1,4 @@
-"""`python -m benchmarks.pretrained`: the best run by validation, exported twice, its figures kept."""
+"""`python -m benchmarks.pretrained` exports the best run by validation in two forms and keeps its figures."""
 
 import csv
 import json
@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def rows(umls_run, tmp_path, monkeypatch):
-    """A row of two runs, of which the second is better on validation and worse on test."""
+    """A row of two runs; the second is better on validation and worse on test."""
     for seed, (val, test) in enumerate([(0.5, 0.9), (0.6, 0.8)]):
         run = shutil.copytree(umls_run.path, tmp_path / "rows" / "knowformer-umls" / f"seed-{seed}")
         found = {"validation": {"best val/mrr": val}, "metrics": {"test/mrr": test}, "num_parameters": 7}
         (run / "results.json").write_text(json.dumps(found | {"seed": seed, "best_epoch": 0}))
         checkpoint = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
-        checkpoint["hyper_parameters"]["reverse_weight"] = seed / 2  # a program can only ask from one end
+        checkpoint["hyper_parameters"]["reverse_weight"] = seed / 2  # a program supports a weight of 0 only
         torch.save(checkpoint, run / "checkpoints" / "best.ckpt")
     asked = []
     monkeypatch.setattr(pretrained, "graphzoo", lambda argv: asked.append(argv) or 0)
@@ -48,13 +48,13 @@ def test_the_run_that_is_best_on_validation_is_exported(rows, tmp_path, umls):
     assert answers.equals(umls.predict(head="steroid", relation="interacts_with", k=3))
     assert (out / "knowformer-umls-program" / "model.pt2").is_file()
     table.write_text(table.read_text().replace("knowformer-umls,", "galit-cora,").replace("0.8000", "0.7000"))
-    pretrained.main(words)  # made anew in place, beside the others
+    pretrained.main(words)  # replaces the export and keeps the other lines
     both = {row["model"]: row["test"] for row in csv.DictReader(table.open())}
     assert both == {"knowformer-umls": "0.8000", "galit-cora": "0.7000"}
     assert sorted(path.name for path in out.iterdir()) == ["knowformer-umls", "knowformer-umls-program"]
 
 
-def test_what_is_no_exported_model_stays(rows, tmp_path):
+def test_a_folder_that_is_not_an_exported_model_is_kept(rows, tmp_path):
     folder, _ = rows
     with pytest.raises(graphzoo.errors.UsageError, match="holds no exported model and is left as it is"):
         pretrained.main(
@@ -63,7 +63,7 @@ def test_what_is_no_exported_model_stays(rows, tmp_path):
     assert len(list(folder.glob("knowformer-umls/seed-*/results.json"))) == 2
 
 
-def test_mistakes(rows, tmp_path, capsys):
+def test_unknown_models_and_missing_runs_are_refused(rows, tmp_path, capsys):
     with pytest.raises(SystemExit):
         pretrained.main(["galit-coral"])
     assert "no such model: galit-coral; there are knowformer-umls" in capsys.readouterr().err
@@ -71,7 +71,7 @@ def test_mistakes(rows, tmp_path, capsys):
         pretrained.main(["galit-cora", "--rows", str(tmp_path / "none"), "--out", str(tmp_path / "o")])
 
 
-def test_the_page_says_what_the_table_says():
+def test_the_page_agrees_with_the_table():
     page = (ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
     kept = list(csv.DictReader((RESULTS / "pretrained.csv").open(encoding="utf-8")))
     assert {row["model"] for row in kept} == set(pretrained.MODELS)

@@ -24,14 +24,14 @@ def test_the_first_run_of_a_row(command, splits, words):
     assert made.recipe == ("a b" if "a b" in command else None)
 
 
-def test_a_row_that_is_not_there(monkeypatch, capsys):
+def test_an_unknown_row_is_refused(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["repeated_rows", "--rows", "galit-corra"])
     with pytest.raises(SystemExit):
         main()
     assert "'galit-corra': galit-cora" in capsys.readouterr().err
 
 
-def test_a_row_that_repeats_itself():
+def test_a_row_compared_with_itself_has_equal_figures():
     for name, row in ROWS.items():
         if is_of_a_gpu(row):
             continue
@@ -40,5 +40,5 @@ def test_a_row_that_repeats_itself():
         assert line["validation kept"] == line["validation repeated"] and seconds(row) >= 0
 
 
-def test_rows_of_a_gpu_are_known():
+def test_rows_of_a_gpu_are_recognised():
     assert [name for name, row in ROWS.items() if is_of_a_gpu(row)] == ["pencil-citeseer-link"]

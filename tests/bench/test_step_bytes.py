@@ -1,4 +1,4 @@
-"""What a training step would move on a GPU, counted on tensors without memory."""
+"""Bytes that a training step would move on a GPU, counted on fake tensors."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from benchmarks.step_bytes import step
 
 
 @pytest.mark.parametrize(("precision", "share"), [("32-true", 0.45), ("bf16-mixed", 0.25)])
-def test_row_kernels_move_a_part_of_the_bytes(precision, share):
-    """FB15k-237's shape with a hundredth of its queries; both are linear in the number of queries."""
+def test_row_kernels_move_fewer_bytes(precision, share):
+    """FB15k-237 with a hundredth of its facts and queries; the bytes are linear in the number of queries."""
     before, after = (
         sum(step(14541, 2721, 237, 4, precision, rows).moved.values()) for rows in ("naive", "triton")
     )
