@@ -1,4 +1,4 @@
-"""Each test has its own cache folder and sees none of the machine's data settings unless it asks for them."""
+"""Each test has its own cache folder, and the machine's data settings only if it asks for them."""
 
 import http.server
 import os
@@ -32,7 +32,7 @@ def real_data():
 
 @pytest.fixture
 def write(tmp_path):
-    """Write files below the test's folder: write("kg/train.txt", [("a", "r", "b")]) or bytes."""
+    """Write a file below the test's folder: `write("kg/train.txt", [("a", "r", "b")])`, or bytes."""
 
     def write_file(name, content):
         path = tmp_path / name
@@ -56,7 +56,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def mirror(tmp_path, monkeypatch):
-    """Serves the folder `served`, laid out like a data root; its requests are counted."""
+    """A server of the folder `served`, which has the layout of a data root; it counts requests."""
     monkeypatch.setattr(fetch, "_BACKOFF", 0.001)
     monkeypatch.setattr(fetch, "_TIMEOUT", 0.5)
     folder = tmp_path / "served"

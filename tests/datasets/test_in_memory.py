@@ -1,4 +1,4 @@
-"""Graphs in memory become data modules as files do."""
+"""Data modules made of graphs in memory."""
 
 import networkx
 import numpy as np
@@ -35,7 +35,7 @@ def named_triples():
     return [tuple(part[i] for part, i in zip(names, row, strict=True)) for row in graph.train.tolist()]
 
 
-def test_triples_of_a_table_are_split_as_those_of_a_file(tmp_path):
+def test_triples_in_a_table_and_in_a_file_have_the_same_split(tmp_path):
     rows = named_triples()
     (tmp_path / "mine.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     from_file, _ = from_files(tmp_path / "mine.tsv")
@@ -50,7 +50,7 @@ def test_triples_of_a_table_are_split_as_those_of_a_file(tmp_path):
     )
 
 
-def test_triples_with_splits_and_whole_graphs_are_taken_as_they_are():
+def test_given_splits_and_graphs_are_kept():
     rows = named_triples()
     data = KGDataModule.from_triples(rows[:-20], rows[-20:-10], rows[-10:])
     assert [data.triples(split).shape[0] for split in ("train", "valid", "test")] == [len(rows) - 20, 10, 10]
@@ -67,7 +67,7 @@ def nodes(**others):
     return Data(x=torch.randn(60, 5, generator=generator), edge_index=edges, y=y, **others)
 
 
-def test_triples_in_memory_come_without_a_path_or_splits_beside_a_graph_s_own():
+def test_contradicting_arguments_of_triples_are_refused():
     graph = KGDataModule.from_triples(named_triples()).knowledge_graph
     with pytest.raises(UsageError, match="leave valid and test out"):
         KGDataModule.from_triples(graph, test=named_triples()[:3])
@@ -77,15 +77,15 @@ def test_triples_in_memory_come_without_a_path_or_splits_beside_a_graph_s_own():
         load_graph({"train": named_triples(), "check": named_triples()[:3]}, None)
     with pytest.raises(UsageError, match="train and may have valid and test, not train, val, dev"):
         load_graph({"train": named_triples(), "val": named_triples()[:3], "dev": named_triples()[3:6]}, None)
-    for name in ("val", "validation", "dev"):  # as in files
+    for name in ("val", "validation", "dev"):  # the names that files may have
         parts = {"train": named_triples()[3:], name: named_triples()[:3], "test": named_triples()[5:6]}
         assert len(KGDataModule.from_triples(parts).knowledge_graph.valid) == 3
     with pytest.raises(UsageError, match="path is for triples in files"):
         KGDataModule.from_triples(graph, path="somewhere")
 
 
-def test_graphs_in_memory_of_one_name_are_not_taken_for_one_graph(tmp_path):
-    """Each has splits of its own: there is none to ask for."""
+def test_graphs_in_memory_with_one_name_are_not_compared(tmp_path):
+    """A checkpoint can be tested on another graph, although its split is not in that graph."""
     from lightning import Trainer
 
     from graphzoo.encoders import GALiT
@@ -106,7 +106,7 @@ def test_graphs_in_memory_of_one_name_are_not_taken_for_one_graph(tmp_path):
     assert 0 <= found[0]["test/acc"] <= 1, found
 
 
-def test_a_data_object_is_a_graph_of_nodes(recwarn):
+def test_a_data_object_with_labels_is_a_graph_of_nodes(recwarn):
     mask = torch.arange(60)
     data = NodeDataModule.from_data(
         nodes(train_mask=mask < 30, val_mask=(mask >= 30) & (mask < 45), test_mask=mask >= 45), name="mine",
@@ -124,7 +124,7 @@ def test_a_data_object_is_a_graph_of_nodes(recwarn):
     assert NodeDataModule.from_data(as_given.graph)._load(None) is as_given.graph
 
 
-def test_the_class_takes_what_its_class_method_takes(capsys):
+def test_the_class_takes_the_arguments_of_its_class_method(capsys):
     import inspect
 
     from graphzoo.cli import main
@@ -143,7 +143,7 @@ def test_the_class_takes_what_its_class_method_takes(capsys):
         KGDataModule,
         NodeDataModule,
         LinkDataModule,
-    ):  # no option of the command, no setting of a file
+    ):  # not an option of the command
         assert cls.kind.given not in inspect.signature(cls).parameters
         assert "name" in inspect.signature(cls).parameters
     command = ["fit", "--model=galit", "--data=cora"]
@@ -151,9 +151,9 @@ def test_the_class_takes_what_its_class_method_takes(capsys):
     assert main([*command, "--print_config"]) == 0 and "    data:" not in capsys.readouterr().out
 
 
-def test_a_sparse_adjacency_is_taken_or_refused_by_name():
+def test_a_sparse_adjacency_is_accepted_and_other_forms_are_refused():
     links = make_link_graph().train.t()
-    count = int(links.max()) + 3  # the last two nodes have no link
+    count = int(links.max()) + 3  # two more nodes without a link
     adjacency = torch.sparse_coo_tensor(links.flip(0), torch.ones(links.shape[1]), (count, count))
     given = [LinkDataModule(edge_index=form) for form in (adjacency, adjacency.coalesce().to_sparse_csr())]
     for data in given:
@@ -171,7 +171,7 @@ def test_a_sparse_adjacency_is_taken_or_refused_by_name():
             LinkDataModule(edge_index=form)
 
 
-def test_facts_of_a_data_object_are_those_of_its_graph():
+def test_triples_of_a_data_object():
     data = nodes(edge_type=torch.arange(200) % 4)
     module = NodeDataModule(data=nodes())
     module.setup()
@@ -196,7 +196,7 @@ def test_facts_of_a_data_object_are_those_of_its_graph():
         RelationalGraph.from_data(Data(edge_index=torch.tensor([[0], [7]]), num_nodes=4))
 
 
-def test_what_is_no_graph_is_refused():
+def test_other_objects_are_refused():
     with pytest.raises(DataError, match="no edge_index"):
         NodeDataModule.from_data(Data(x=torch.randn(3, 2), y=torch.tensor([0, 1, 0])))
     with pytest.raises(DataError, match="no node has a label"):
@@ -212,7 +212,7 @@ def test_what_is_no_graph_is_refused():
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_links_in_one_direction_or_both_are_the_same(both, recwarn):
+def test_links_in_one_direction_or_both_give_the_same(both, recwarn):
     links = make_link_graph().train.t()
     given = torch.cat([links, links.flip(0)], dim=1) if both else links
     data = LinkDataModule.from_edge_index(given, torch.randn(int(links.max()) + 1, 3), split_index=1)
@@ -227,7 +227,7 @@ def test_links_in_one_direction_or_both_are_the_same(both, recwarn):
     assert directed.graph.is_directed and directed.directed
 
 
-def test_a_model_of_triples_in_memory_is_trained_and_asked(tmp_path):
+def test_a_model_is_trained_on_triples_in_memory_and_queried(tmp_path):
     from lightning import Trainer
 
     import graphzoo
@@ -246,7 +246,7 @@ def test_a_model_of_triples_in_memory_is_trained_and_asked(tmp_path):
 
 
 def written(given, tmp_path):
-    """The arrays that data in memory are written as."""
+    """The arrays that are written for data in memory."""
     given.write(tmp_path / "data.npz")
     with np.load(tmp_path / "data.npz") as arrays:
         return dict(arrays)
@@ -254,7 +254,7 @@ def written(given, tmp_path):
 
 @pytest.mark.parametrize("name", ["p{}", "{}", "1{}"])
 @pytest.mark.parametrize("form", [list, pd.DataFrame, networkx.Graph])
-def test_links_in_memory_are_split_as_those_of_a_file_in_any_order(form, name, tmp_path):
+def test_links_in_memory_in_any_order_have_the_split_of_a_file(form, name, tmp_path):
     rows = [tuple(name.format(node) for node in pair) for pair in make_link_graph().train.tolist()]
     (tmp_path / "rows.csv").write_text("".join(f"{u},{v}\n" for u, v in rows))
     from_file = link_graph_from_files(tmp_path / "rows.csv")
@@ -264,7 +264,7 @@ def test_links_in_memory_are_split_as_those_of_a_file_in_any_order(form, name, t
         assert graph.fingerprint == from_file.fingerprint and graph.node_names == from_file.node_names
 
 
-def test_features_stay_with_their_nodes_of_networkx(tmp_path):
+def test_features_of_networkx_stay_with_their_nodes(tmp_path):
     graph = networkx.Graph((f"n{u}", f"n{v}") for u, v in make_link_graph().train.flip(0).tolist())
     for node, about in graph.nodes(data=True):
         about |= {"age": float(node[1:]), "label": "ab"[int(node[1:]) % 2]}
@@ -272,7 +272,7 @@ def test_features_stay_with_their_nodes_of_networkx(tmp_path):
     links = link_graph_from_files(tmp_path / "links.npz")
     assert [f"n{age:.0f}" for age in links.x[:, 0]] == list(links.node_names) == sorted(graph)
     given_data(graph, "node").write(tmp_path / "nodes.npz")
-    labelled = NodeGraph.load(tmp_path / "nodes.npz")  # a table's nodes have the table's order
+    labelled = NodeGraph.load(tmp_path / "nodes.npz")  # nodes of a table keep its order
     assert [f"n{age:.0f}" for age in labelled.x[:, 0]] == list(labelled.node_names) == list(graph)
     assert [labelled.class_names[y] for y in labelled.y] == [
         each["label"] for _, each in graph.nodes(data=True)
@@ -280,7 +280,7 @@ def test_features_stay_with_their_nodes_of_networkx(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [None, float("nan")])
-def test_a_missing_end_of_a_link_is_no_node(missing):
+def test_a_missing_end_of_a_link_is_refused(missing):
     frame = pd.DataFrame({"source": [1, missing, 2], "target": [2, 3, 3]})
     with pytest.raises(UsageError, match="row 2: the source is missing"):
         given_data(frame, "pair")
@@ -296,7 +296,7 @@ def test_two_nodes_of_networkx_with_one_name_are_refused():
 
 
 def labelled_path(**attributes):
-    """A networkx graph of nine nodes with `label` and `age`; the attributes of node 4."""
+    """A networkx graph of nine nodes with `label` and `age`, and the attributes of node 4."""
     graph = networkx.path_graph(9)
     for node in graph:
         graph.nodes[node].update(
@@ -328,7 +328,7 @@ def test_a_feature_that_a_networkx_node_lacks_is_refused(value):
         given_data(labelled_path(age=value, split=None), "node")
 
 
-def test_attributes_of_networkx_nodes_that_are_no_numbers_are_told(tmp_path):
+def test_attributes_of_networkx_nodes_that_are_not_numbers_give_a_warning(tmp_path):
     graph = labelled_path(city="Rome")
     networkx.set_node_attributes(graph, {node: np.float32(node) for node in graph}, "weight")
     with pytest.warns(GraphzooDataWarning, match="are not numbers are left out: city") as told:
@@ -336,14 +336,14 @@ def test_attributes_of_networkx_nodes_that_are_no_numbers_are_told(tmp_path):
     assert len(told) == 1 and written(given, tmp_path)["x"].shape == (9, 2)
 
 
-def test_labels_of_networkx_are_found_in_any_case():
+def test_labels_of_networkx_are_found_in_upper_or_lower_case():
     graph = labelled_path(split="")
     for node in graph:
         graph.nodes[node]["Label"] = graph.nodes[node].pop("label")
     assert given_data(graph, "node").kind == "nodes"
 
 
-def test_links_that_are_learnt_for_want_of_labels_are_told(recwarn):
+def test_a_graph_without_labels_gives_a_warning_that_links_are_learned(recwarn):
     graph = networkx.relabel_nodes(networkx.path_graph(30), str)
     networkx.set_node_attributes(graph, {node: float(node) for node in graph}, "klass")
     data = Data(x=torch.ones(60, 1), edge_index=nodes().edge_index)
@@ -364,7 +364,7 @@ def test_a_list_of_graphs_is_refused_in_two_lines(given):
         given_data(given, "node")
 
 
-def test_a_further_column_does_not_make_triples_of_links(tmp_path):
+def test_links_with_a_further_column_are_not_triples(tmp_path):
     pairs = [(f"n{u}", f"n{v}") for u, v in make_link_graph().train.tolist()]
     table = pd.DataFrame(pairs, columns=["From", "To"])
     table.insert(1, "year", 1999)
@@ -397,13 +397,13 @@ def test_a_sparse_adjacency_in_a_data_object_is_converted_in_one_line():
 
 @pytest.mark.parametrize("encoder", ["query", ""])
 @pytest.mark.parametrize("names", ["head type tail", "source edge target", "from label to"])
-def test_words_between_two_ends_are_relations(encoder, names):
+def test_words_between_two_ends_are_read_as_relations(encoder, names):
     rows = [(f"a{i}", f"r{i % 2}", f"a{i + 1}") for i in range(60)]
     assert given_data(pd.DataFrame(rows, columns=names.split()), encoder).kind == "kg"
 
 
 @pytest.mark.parametrize("given", [{"valid"}, {"test"}, set()])
-def test_splits_of_triples_that_are_not_given_are_drawn(given, tmp_path):
+def test_missing_splits_of_triples_are_drawn(given, tmp_path):
     rows = named_triples()
     parts = {"train": rows[:-20], "valid": rows[-20:-10], "test": rows[-10:]}
     data = {split: parts[split] for split in ("train", *given)}
@@ -427,7 +427,7 @@ def test_a_wide_row_is_not_printed_in_full():
         KGDataModule(triples=np.zeros((3, 300), dtype=int))
 
 
-def test_features_of_networkx_may_be_called_x_in_either_case(tmp_path):
+def test_features_of_networkx_may_be_named_x_in_upper_or_lower_case(tmp_path):
     graph = networkx.karate_club_graph()
     for node, each in graph.nodes(data=True):
         each |= {"X": [1.0, float(node)], "Y": node % 2}
@@ -436,7 +436,7 @@ def test_features_of_networkx_may_be_called_x_in_either_case(tmp_path):
         assert arrays["x"].tolist() == [[1.0, float(node)] for node in graph]
 
 
-def test_other_graphs_are_told_how_they_become_a_data_object():
+def test_other_graph_classes_are_refused_with_their_conversion():
     with pytest.raises(DataError, match=r"got Graph\nGive torch_geometric.utils.from_networkx\(graph\)"):
         NodeDataModule(data=networkx.karate_club_graph())
     data = HeteroData()
@@ -446,7 +446,7 @@ def test_other_graphs_are_told_how_they_become_a_data_object():
         NodeDataModule(data=data)
 
 
-def test_data_of_other_forms_are_refused_by_what_they_are():
+def test_data_objects_of_other_forms_are_refused():
     hetero = HeteroData()
     hetero["a"].x, hetero["a", "to", "a"].edge_index = torch.ones(3, 2), torch.tensor([[0], [1]])
     encoder = GALiT(2, 4, 2)
@@ -475,7 +475,7 @@ def test_triples_of_numbers_may_be_a_tensor(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parameter", "bfloat16", "array", "csr"])
-def test_features_of_links_may_be_any_numbers(tmp_path, kind):
+def test_features_of_link_graphs_may_have_any_dtype(tmp_path, kind):
     x = torch.arange(160.0).view(40, 4).bfloat16().float()
     made = {
         "parameter": lambda: torch.nn.Parameter(x),
@@ -488,8 +488,8 @@ def test_features_of_links_may_be_any_numbers(tmp_path, kind):
     assert torch.equal(link_graph_from_files(tmp_path / "links.npz").x, x)
 
 
-def test_a_split_that_a_data_object_brings_is_told_to_be_ignored(tmp_path, recwarn):
-    """As PyG's RandomLinkSplit leaves it; names of its loaders say nothing."""
+def test_an_ignored_split_of_a_data_object_gives_a_warning(tmp_path, recwarn):
+    """The names are those of PyG's RandomLinkSplit; attributes of PyG's loaders give no warning."""
     edges = make_link_graph().train.t().contiguous()
     data = Data(edge_index=edges, num_nodes=60, edge_label=torch.ones(4), edge_label_index=edges[:, :4])
     data.n_id, data.batch_size = torch.arange(60), 4
@@ -498,8 +498,8 @@ def test_a_split_that_a_data_object_brings_is_told_to_be_ignored(tmp_path, recwa
     assert said.startswith("data: edge_label, edge_label_index ignored, because the split is drawn")
 
 
-def test_a_sparse_adjacency_of_torch_or_scipy_is_links(tmp_path):
-    """Entries that occur twice are one link, as in an edge_index; weights are told and not used."""
+def test_a_sparse_adjacency_of_torch_or_scipy_gives_links(tmp_path):
+    """Repeated entries are one link, as in an edge_index. Weights are ignored with a warning."""
     links = torch.stack([torch.arange(30), torch.arange(1, 31)]).repeat(1, 2)
     ones = torch.ones(links.shape[1])
     coo = torch.sparse_coo_tensor(links.flip(0), ones, (33, 33))
@@ -518,7 +518,7 @@ def test_a_sparse_adjacency_of_torch_or_scipy_is_links(tmp_path):
         given_data(scipy.sparse.csr_array(np.eye(2, 3)), "pair")
 
 
-def test_several_graphs_and_kinds_are_not_taken_for_one():
+def test_several_graphs_and_kinds_are_refused():
     batch = Batch.from_data_list([nodes(), nodes()])
     links = Batch.from_data_list([Data(edge_index=nodes().edge_index, num_nodes=60)] * 2)
     for call in (
@@ -540,8 +540,8 @@ def test_several_graphs_and_kinds_are_not_taken_for_one():
         given_data(graph, "pair")
 
 
-def test_a_few_links_are_predicted_on_though_none_could_be_held_out():
-    """A split is drawn for training alone."""
+def test_few_links_are_enough_for_prediction():
+    """A split is drawn for training only."""
     for few in ([("ann", "bob"), ("bob", "cy")], torch.tensor([[0, 1], [1, 2]])):
         assert load_link_source(few).train.tolist() == [[0, 1], [1, 2]]
         with pytest.raises(DataError, match="too few to set aside"):
@@ -558,9 +558,9 @@ def test_a_few_links_are_predicted_on_though_none_could_be_held_out():
             load_link_source(other)
 
 
-def test_a_class_derived_from_data_is_one():
+def test_a_subclass_of_data_is_accepted():
     class Mine(Data):
-        """A user's own."""
+        pass
 
     given = nodes()
     mine = Mine(x=given.x, edge_index=given.edge_index, y=given.y)

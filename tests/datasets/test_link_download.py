@@ -1,4 +1,4 @@
-"""Fetching splits and archives of link data from a local server; what is damaged never stays."""
+"""Downloads of splits and archives of link data from a local server; damaged files are removed."""
 
 import io
 import os
@@ -20,7 +20,7 @@ from graphzoo.datasets.node import table as node_table
 
 @pytest.fixture
 def local(monkeypatch):
-    """No address but the mirror's, so that nothing leaves the machine; the same files have one."""
+    """Replace all addresses, so that only the mirror can be reached."""
     find_links, find_nodes = table.find_link_source, node_table.find_node_source
 
     def closed(files):
@@ -74,14 +74,14 @@ def test_split_negatives_and_features_of_citeseer(mirror, local, real_data, tmp_
     assert mirror.requests.total() == before
 
 
-def test_cora_needs_its_graph_alone(mirror, local, real_data, tmp_path):
+def test_cora_needs_only_its_graph(mirror, local, real_data, tmp_path):
     serve(mirror, real_data, "planetoid/Cora")
     root = tmp_path / "root"
     assert download("cora-link", root) == root / "planetoid" / "Cora"
     assert load_link_graph("cora-link", root=root, download=False).protocol == "ours"
 
 
-def test_wrong_bytes_never_take_the_name(mirror, local, real_data, tmp_path):
+def test_wrong_bytes_do_not_get_the_files_name(mirror, local, real_data, tmp_path):
     for folder in ("linkpred/heart/citeseer", "planetoid/CiteSeer"):
         serve(mirror, real_data, folder)
     put(mirror, "linkpred/heart/citeseer/test_pos.txt", b"1\t2\n")
@@ -111,7 +111,7 @@ def test_archive_of_ogb(mirror, local, monkeypatch, tmp_path, kind):
     root = tmp_path / "root"
     assert download(f"ogbl-{kind}", root) == root / "ogb" / f"ogbl_{kind}"
     found = stay(root)
-    # what is not read is not unpacked
+    # files that are not read are not unpacked
     assert f"ogb/ogbl_{kind}/split/{link_formats.SPLITS[kind]}/train.pt" in found
     assert not any(path.endswith(("edge.csv.gz", ".zip")) for path in found)
     written = tmp_path / "written"
@@ -121,7 +121,7 @@ def test_archive_of_ogb(mirror, local, monkeypatch, tmp_path, kind):
         ).read_bytes()
 
 
-def test_damaged_archive_never_stays(mirror, local, monkeypatch, tmp_path):
+def test_a_damaged_archive_is_removed(mirror, local, monkeypatch, tmp_path):
     monkeypatch.setattr(table.LinkSource, "facts", lambda source, file: (None, 0))
     name, data = archive("collab", tmp_path)
     put(mirror, f"ogb/ogbl_collab/{name}", data[: len(data) // 2])
@@ -130,14 +130,14 @@ def test_damaged_archive_never_stays(mirror, local, monkeypatch, tmp_path):
     assert stay(tmp_path / "root") == []
 
 
-def test_names():
+def test_unknown_names_are_refused():
     with pytest.raises(ValueError, match="Did you mean: citeseer-link"):
         download("citeser-link")
     with pytest.raises(ValueError, match="links stands for your own files"):
         download("links")
 
 
-def test_a_login_node_needs_no_torch(mirror, tmp_path, real_data):
+def test_a_download_does_not_import_torch(mirror, tmp_path, real_data):
     serve(mirror, real_data, "linkpred/heart/citeseer")
     serve(mirror, real_data, "planetoid/CiteSeer")
     code = (

@@ -1,4 +1,4 @@
-"""The table, the embedded UMLS and, where GRAPHZOO_DATA is set, every real data set."""
+"""The table of knowledge graphs, the embedded UMLS and, if GRAPHZOO_DATA is set, all real data sets."""
 
 import hashlib
 import re
@@ -26,7 +26,7 @@ from graphzoo.datasets.kg.table import FileFacts, KGSource, content_hash
 NAMES = [name for name in list_knowledge_graphs() if name != "yago310"]
 
 
-def test_the_table_holds_the_promised_names():
+def test_the_table_has_the_documented_names():
     inductive = {f"{data}-v{k}" for data in ("fb15k237", "wn18rr", "nell995") for k in range(1, 5)}
     transductive = {"umls", "fb15k237", "wn18rr", "nell995", "yago310", "kinship", "nations", "codex-m"}
     countries = {f"countries-s{k}" for k in (1, 2, 3)}
@@ -50,7 +50,7 @@ def test_rows_are_complete(name):
             assert facts.sha256 or facts.md5
 
 
-def test_names_are_forgiving_and_errors_suggest():
+def test_spellings_of_names_and_suggestions():
     assert find_source("FB15k-237_v1").name == "fb15k237-v1"
     assert find_source("Countries_S2").name == "countries-s2"
     with pytest.raises(ValueError, match="fb15k237"):
@@ -59,7 +59,7 @@ def test_names_are_forgiving_and_errors_suggest():
         find_source("zzz")
 
 
-def test_content_hash_sees_content_only():
+def test_content_hash_ignores_line_order_ends_and_duplicates():
     reference = content_hash(b"a\tr\tb\nb\tr\tc\n")
     assert reference == hashlib.sha256(b"a\tr\tb\nb\tr\tc\n").hexdigest()
     for same in (b"b\tr\tc\na\tr\tb", b"\xef\xbb\xbfa\tr\tb\r\nb\tr\tc\r\n", b"a\tr\tb\na\tr\tb\nb\tr\tc\n"):
@@ -68,7 +68,7 @@ def test_content_hash_sees_content_only():
         assert content_hash(other) != reference
 
 
-def test_umls_needs_neither_root_nor_network(tmp_path, monkeypatch):
+def test_umls_needs_no_data_root_and_no_network(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     graph, inference = load_knowledge_graph("umls", root=tmp_path / "nothing")
     assert inference is None
@@ -82,7 +82,7 @@ def test_umls_needs_neither_root_nor_network(tmp_path, monkeypatch):
     ]
 
 
-def test_embedded_umls_is_what_its_readme_says():
+def test_embedded_umls_agrees_with_its_readme():
     folder = resources.files("graphzoo") / "data" / "umls"
     listed = dict(re.findall(r"\| (\w+\.txt) \| ([0-9a-f]{64}) \|", (folder / "README.md").read_text()))
     assert set(listed) == {"train.txt", "valid.txt", "test.txt"}
@@ -90,7 +90,7 @@ def test_embedded_umls_is_what_its_readme_says():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
 
 
-def test_embedded_umls_is_the_real_one(real_data):
+def test_embedded_umls_equals_the_real_one(real_data):
     folder = resources.files("graphzoo") / "data" / "umls"
     for split in ("train", "valid", "test"):
         assert (folder / f"{split}.txt").read_bytes() == (
@@ -104,7 +104,7 @@ def test_embedded_umls_is_the_real_one(real_data):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_real_data_set(name, real_data, monkeypatch):
-    """Contents are verified by hash while loading; published data must not warn."""
+    """Loading verifies hashes; published data must give no warning."""
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     source = find_source(name)
     with warnings.catch_warnings():
@@ -122,7 +122,7 @@ def test_real_data_set(name, real_data, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["fb15k237", "wn18rr"])
-def test_labels_and_cached_load(name, real_data, own_cache):
+def test_labels_and_a_cached_load(name, real_data, own_cache):
     first = load_knowledge_graph(name, root=real_data)[0]
     assert len(first.entity_labels) > 10_000
     assert first.relation_labels
@@ -144,7 +144,7 @@ def copy_of_umls(tmp_path):
     "a file of a known data set is changed",
     "refused with its path before anything is trained",
 )
-def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
+def test_changed_files_are_refused_with_a_remedy(copy_of_umls, tmp_path):
     path = copy_of_umls / "valid.txt"
     lines = path.read_text().split("\n")
     path.write_text("\n".join([lines[0].replace("\t", "x\t", 1), *lines[1:]]))
@@ -152,14 +152,14 @@ def test_changed_files_are_refused_with_the_way_out(copy_of_umls, tmp_path):
         load_knowledge_graph("umls", root=tmp_path / "root")
     message = str(caught.value)
     assert str(path) in message and "content differs" in message and "kg" in message
-    # a file that is not even well-formed says where
+    # a malformed file is refused with its line
     path.write_text("\n".join([*lines[:4], "only\ttwo", *lines[5:]]))
     with pytest.raises(DataError, match="line 5: expected 3 columns"):
         load_knowledge_graph("umls", root=tmp_path / "root")
 
 
 @pytest.mark.fault("another data set is in the folder of a known one", "refused with both counts")
-def test_counts_are_checked_where_no_hash_is_known(tmp_path):
+def test_counts_are_checked_if_no_hash_is_known(tmp_path):
     folder = tmp_path / "kg" / "YAGO3-10"
     folder.mkdir(parents=True)
     for split in ("train", "valid", "test"):
@@ -183,15 +183,15 @@ def test_line_order_and_line_ends_are_accepted(copy_of_umls, tmp_path):
 @pytest.mark.fault(
     "one split of a data set is missing", "refused by name; the others are not used without it"
 )
-def test_a_partial_folder_does_not_fall_back_silently(copy_of_umls, tmp_path, monkeypatch):
+def test_a_missing_split_is_refused(copy_of_umls, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     (copy_of_umls / "test.txt").unlink()
     with pytest.raises(DataError, match="test.txt"):
         load_knowledge_graph("umls", root=tmp_path / "root")
 
 
-def test_a_file_of_which_only_the_count_is_sure(tmp_path, caplog):
-    """Its md5 tells damage apart from another version as well as anything can: it is said, not refused."""
+def test_a_file_with_a_count_and_an_uncertain_md5(tmp_path, caplog):
+    """Another md5 may mean damage or another version of the file, so it gives a message and no refusal."""
     source = KGSource("toy", "toy", "", "", (), note="counts and an md5")
     content = b"a\tr\tb\nb\tr\tc\n"
     part = tmp_path / "train.part"
@@ -205,12 +205,12 @@ def test_a_file_of_which_only_the_count_is_sure(tmp_path, caplog):
     assert not part.exists()
 
 
-def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeypatch):
+def test_a_hash_of_a_reconstructed_file_gives_a_warning_and_no_refusal(tmp_path, monkeypatch):
     folder = tmp_path / "root/kg/UMLS"
     folder.mkdir(parents=True)
     for split in ("train", "valid", "test"):
         lines = (resources.files("graphzoo") / "data" / "umls" / f"{split}.txt").read_text().splitlines()
-        if split == "train":  # as many triples over the same names, one of them another
+        if split == "train":  # the same names and number of triples, with one changed
             head, relation, tail = lines[0].split("\t")
             lines[0] = f"{tail}\t{relation}\t{head}"
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n")
@@ -219,10 +219,10 @@ def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeyp
     for provisional in ((), ("train",)):
         part = tmp_path / "train.part"
         part.write_bytes((folder / "train.txt").read_bytes())
-        told = replace(source, provisional=provisional)
-        monkeypatch.setattr(load_module, "find_source", lambda name, told=told: told)
+        entry = replace(source, provisional=provisional)
+        monkeypatch.setattr(load_module, "find_source", lambda name, entry=entry: entry)
         if provisional:
-            verify_triples(part, facts, told, "train")
+            verify_triples(part, facts, entry, "train")
             with pytest.warns(
                 GraphzooDataWarning, match="hash is of a reconstructed file: drawn from memory"
             ):
@@ -230,6 +230,6 @@ def test_a_reconstructed_reference_warns_where_another_refuses(tmp_path, monkeyp
             assert graph.split("train").size(0) == 5216
         else:
             with pytest.raises(Broken, match="wrong content"):
-                verify_triples(part, facts, told, "train")
+                verify_triples(part, facts, entry, "train")
             with pytest.raises(DataError, match="delete it to fetch it again"):
                 load_knowledge_graph("toy", root=tmp_path / "root")

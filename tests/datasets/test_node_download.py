@@ -1,4 +1,4 @@
-"""Fetching files one by one and in an archive, from a local server; what is damaged never stays."""
+"""Downloads of single files and archives from a local server; damaged files are removed."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ from graphzoo.datasets.node import table
 
 @pytest.fixture
 def local(monkeypatch):
-    """No address but the mirror's, so that nothing leaves the machine."""
+    """Replace all addresses, so that only the mirror can be reached."""
     found = table.find_node_source
 
     def without_addresses(name):
@@ -62,7 +62,7 @@ def test_files_of_a_data_set(mirror, local, real_data, tmp_path, capsys):
     assert mirror.requests.total() == before
 
 
-def test_wrong_bytes_never_take_the_name(mirror, local, tmp_path):
+def test_wrong_bytes_do_not_get_the_files_name(mirror, local, tmp_path):
     put(mirror, "heterophilous/tolokers/raw/tolokers.npz", b"PK" + bytes(1000))
     with pytest.raises(DownloadError) as caught:
         load_node_graph("tolokers", root=tmp_path / "root")
@@ -77,7 +77,7 @@ def arxiv(mirror, local, monkeypatch):
     return local("ogbn-arxiv")
 
 
-def test_archive_is_unpacked_and_dropped(mirror, arxiv, tmp_path, capsys):
+def test_an_archive_is_unpacked_and_removed(mirror, arxiv, tmp_path, capsys):
     root = tmp_path / "root"
     assert download("ogbn-arxiv", root) == root / "ogb" / "ogbn_arxiv"
     tables = node_formats.ogb_tables("arxiv")
@@ -90,7 +90,7 @@ def test_archive_is_unpacked_and_dropped(mirror, arxiv, tmp_path, capsys):
     assert mirror.requests.total() == 1
 
 
-def test_archive_put_by_hand_is_used_and_kept(mirror, arxiv, tmp_path):
+def test_an_archive_put_by_hand_is_used_and_kept(mirror, arxiv, tmp_path):
     folder = tmp_path / "root" / "ogb" / "ogbn_arxiv"
     folder.mkdir(parents=True)
     (folder / "arxiv.zip").write_bytes(node_formats.ogb_zip("arxiv"))
@@ -110,7 +110,7 @@ def test_damaged_archive_put_by_hand(mirror, arxiv, tmp_path):
         (folder / "arxiv.zip").write_bytes(data)
         with pytest.raises(DataError, match="arxiv.zip: not the archive of ogbn-arxiv"):
             provide_source_files(arxiv, root=tmp_path / "root")
-        # the member that is damaged never takes its name
+        # the damaged member does not get its name
         assert not any(path.startswith("ogb/ogbn_arxiv/raw/edge.csv") for path in stay(tmp_path / "root"))
 
 
@@ -120,7 +120,7 @@ def test_archive_in_a_read_only_root(mirror, arxiv, tmp_path, own_cache, monkeyp
     folder.mkdir(parents=True)
     (folder / "arxiv.zip").write_bytes(node_formats.ogb_zip("arxiv"))
     real = os.access
-    # chmod means nothing to root, so the check itself is told
+    # root ignores permissions, so the check is replaced
     monkeypatch.setattr(
         os, "access", lambda path, mode: not Path(path).is_relative_to(root) and real(path, mode)
     )
@@ -131,7 +131,7 @@ def test_archive_in_a_read_only_root(mirror, arxiv, tmp_path, own_cache, monkeyp
 
 
 def flip_in_member(data):
-    # behind the head of the first member's own gzip stream
+    # after the header of the first member's gzip stream
     position = data.index(b"\x1f\x8b") + 15
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
@@ -163,7 +163,7 @@ def without_member(data, name):
     ],
     ids=["cut off", "html", "empty", "flipped", "member"],
 )
-def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
+def test_a_damaged_archive_is_removed(mirror, arxiv, tmp_path, damage, reason):
     put(mirror, "ogb/ogbn_arxiv/arxiv.zip", damage(node_formats.ogb_zip("arxiv")))
     root = tmp_path / "root"
     with pytest.raises(DownloadError) as caught:
@@ -177,7 +177,7 @@ def test_damaged_archive_never_stays(mirror, arxiv, tmp_path, damage, reason):
 @pytest.mark.fault(
     "an archive holds paths such as `../x` or `/x`", "only the known files of the data set are unpacked"
 )
-def test_members_that_lead_out_of_the_folder_are_left_alone(mirror, arxiv, tmp_path):
+def test_members_with_paths_outside_the_folder_are_not_unpacked(mirror, arxiv, tmp_path):
     outside = tmp_path / "harmed"
     buffer = io.BytesIO(node_formats.ogb_zip("arxiv"))
     with zipfile.ZipFile(buffer, "a") as archive:
@@ -189,7 +189,7 @@ def test_members_that_lead_out_of_the_folder_are_left_alone(mirror, arxiv, tmp_p
     assert not list(tmp_path.rglob("harmed"))
 
 
-def test_offline_names_file_and_place(arxiv, mirror, tmp_path, monkeypatch):
+def test_offline_is_refused_with_file_and_place(arxiv, mirror, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     root = tmp_path / "root"
     with pytest.raises(DownloadError) as caught:
@@ -206,8 +206,8 @@ def test_offline_names_file_and_place(arxiv, mirror, tmp_path, monkeypatch):
     assert not root.exists()
 
 
-def test_packed_file_stands_for_its_content(real_data, tmp_path, monkeypatch):
-    """Deezer's features may lie there as they are published, or packed; a damaged pack is named."""
+def test_a_packed_file_may_be_unpacked(real_data, tmp_path, monkeypatch):
+    """Deezer's features may be a .json or a .json.gz file; a damaged .gz file is refused."""
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     raw = tmp_path / "deezer_europe" / "raw"
     raw.mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_download_knows_both_tables():
     assert not set(list_knowledge_graphs()) & set(table.list_node_graphs())
 
 
-def test_three_cold_processes_unpack_once(mirror, tmp_path):
+def test_three_processes_unpack_once(mirror, tmp_path):
     put(mirror, "ogb/ogbn_arxiv/arxiv.zip", node_formats.ogb_zip("arxiv"))
     code = (
         "import sys\n"

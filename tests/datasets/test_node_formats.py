@@ -48,7 +48,7 @@ def test_ogb_with_features(name, kind, tmp_path):
         assert graph.splits == {} and graph.split().name == "random-50-25-25"
 
 
-def test_ogb_proteins_have_the_mean_of_their_edges_features(tmp_path):
+def test_features_of_ogb_proteins_are_means_over_edges(tmp_path):
     tables = node_formats.write_ogb(tmp_path / "ogb" / "ogbn_proteins", "proteins")
     graph = load_node_graph("ogbn-proteins", root=tmp_path)
     edges, weights = tables["raw/edge"], tables["raw/edge-feat"]
@@ -88,7 +88,7 @@ def test_ogb_names_of_classes(tmp_path, caplog):
         ("raw/edge", b"0,40\n" * 40, "but there are 40 nodes"),
     ],
 )
-def test_ogb_files_that_do_not_fit(tmp_path, file, content, problem):
+def test_wrong_ogb_files_are_refused(tmp_path, file, content, problem):
     folder = tmp_path / "ogb" / "ogbn_arxiv"
     node_formats.write_ogb(folder, "arxiv")
     (folder / f"{file}.csv.gz").write_bytes(gzip.compress(content))
@@ -97,7 +97,7 @@ def test_ogb_files_that_do_not_fit(tmp_path, file, content, problem):
 
 
 @pytest.mark.parametrize("keep", [0, 10, 60])
-def test_cut_off_table(tmp_path, keep):
+def test_a_truncated_table_is_refused(tmp_path, keep):
     folder = tmp_path / "ogb" / "ogbn_arxiv"
     node_formats.write_ogb(folder, "arxiv")
     path = folder / "raw" / "node-feat.csv.gz"
@@ -106,7 +106,7 @@ def test_cut_off_table(tmp_path, keep):
         load_node_graph("ogbn-arxiv", root=tmp_path)
 
 
-def test_ogb_asks_nothing_and_needs_no_pickle(tmp_path, monkeypatch):
+def test_ogb_data_are_loaded_without_prompt_and_pickle(tmp_path, monkeypatch):
     node_formats.write_ogb(tmp_path / "ogb" / "ogbn_arxiv", "arxiv")
 
     def forbidden(*args, **kwargs):
@@ -133,13 +133,13 @@ def test_pokec(tmp_path):
         load_node_graph("pokec", root=tmp_path)
 
 
-def test_newsgroups_are_nodeformers_ten(tmp_path):
+def test_newsgroups_have_the_ten_groups_of_nodeformer(tmp_path):
     node_formats.write_newsgroups(tmp_path / "20news")
     graph = load_node_graph("20news", root=tmp_path)
     assert graph.num_nodes == 80 and graph.class_names == NEWSGROUPS
     assert graph.y.bincount().tolist() == [8] * 10
     assert graph.node_names[0] == "train/alt.atheism/7"
-    # file numbers are ordered as numbers: 7, 17, 27, 37
+    # sorted as numbers, not as text
     assert [name.rpartition("/")[2] for name in graph.node_names[:4]] == ["7", "17", "27", "37"]
     assert graph.node_names[40] == "test/alt.atheism/7"
     texts = []
@@ -176,7 +176,7 @@ def test_mini_imagenet_npz_and_a_pickle_that_is_refused(tmp_path):
     np.savez(folder / "mini_imagenet.npz", x=x, y=np.arange(12) % 2)
     graph = load_node_graph("mini-imagenet", root=tmp_path)
     assert graph.x.tolist() == x.tolist()
-    # on a line the two nearest beside itself are the next ones
+    # on a line, the two nearest points are the two next to it
     assert {2, 4} <= {target for source, target in pairs(graph) if source == 3}
 
     class Hostile:
@@ -191,7 +191,7 @@ def test_mini_imagenet_npz_and_a_pickle_that_is_refused(tmp_path):
         load_node_graph("mini-imagenet", root=tmp_path)
 
 
-def test_missing_mini_imagenet_says_where_it_is(tmp_path):
+def test_a_missing_mini_imagenet_is_refused_with_its_source(tmp_path):
     with pytest.raises(DataError) as caught:
         load_node_graph("mini-imagenet", root=tmp_path)
     message = str(caught.value)
@@ -199,7 +199,7 @@ def test_missing_mini_imagenet_says_where_it_is(tmp_path):
     assert f"{tmp_path}/mini-imagenet/mini_imagenet.pkl (or .npz)" in message
 
 
-def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
+def test_a_parsed_graph_is_cached(tmp_path, own_cache, monkeypatch):
     monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     node_formats.write_ogb(tmp_path / "ogb" / "ogbn_arxiv", "arxiv")
     first = load_node_graph("ogbn-arxiv", root=tmp_path)
@@ -213,7 +213,7 @@ def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
         again = load_node_graph("ogbn-arxiv", root=tmp_path)
     assert again.fingerprint == first.fingerprint
     assert again.split().fingerprint == first.split().fingerprint and again.metric == first.metric
-    # a damaged entry is rebuilt, other files are another entry
+    # a damaged entry is replaced; other files have another entry
     entry.write_bytes(entry.read_bytes()[:-40])
     with pytest.warns(UserWarning, match="cached data rebuilt"):
         assert load_node_graph("ogbn-arxiv", root=tmp_path).fingerprint == first.fingerprint
@@ -222,7 +222,7 @@ def test_cached_once_parsed(tmp_path, own_cache, monkeypatch):
     assert len(list((own_cache / "parsed").glob("*.npz"))) == 2
 
 
-def test_what_does_not_parse_is_not_cached(tmp_path, own_cache, monkeypatch):
+def test_files_that_cannot_be_parsed_are_not_cached(tmp_path, own_cache, monkeypatch):
     monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     folder = tmp_path / "ogb" / "ogbn_arxiv"
     node_formats.write_ogb(folder, "arxiv")

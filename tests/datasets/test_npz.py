@@ -1,4 +1,4 @@
-"""`.npz` files as the user's own data: arrays, and graphs that graphzoo saved."""
+"""Own data in `.npz` files: arrays, and graphs that graphzoo has saved."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ NODES = torch.arange(30)
 EDGES = torch.cat([torch.stack([NODES, (NODES + step) % 30]) for step in (1, 2)], dim=1)
 
 
-def test_links_from_arrays_are_split_like_those_in_memory(tmp_path):
+def test_links_in_a_file_and_in_memory_have_the_same_split(tmp_path):
     x = torch.randn(30, 3)
     np.savez(tmp_path / "mine.npz", edge_index=EDGES.numpy(), x=x.numpy())
     for index in (0, 1):
@@ -31,7 +31,7 @@ def test_links_from_arrays_are_split_like_those_in_memory(tmp_path):
     assert module.graph.is_directed
 
 
-def test_links_may_have_names_and_lone_nodes(tmp_path):
+def test_links_may_have_names_and_isolated_nodes(tmp_path):
     names = np.array([f"n{number}" for number in range(32)])
     np.savez(tmp_path / "named.npz", edge_index=EDGES.numpy(), node_names=names)
     assert link_graph_from_files(tmp_path / "named.npz").node_names[31] == "n31"
@@ -58,7 +58,7 @@ def test_links_may_have_names_and_lone_nodes(tmp_path):
         ),
     ],
 )
-def test_links_that_cannot_be_used_are_refused_by_the_file(tmp_path, arrays, message):
+def test_wrong_links_are_refused_with_their_file(tmp_path, arrays, message):
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(DataError, match=message) as error:
         link_graph_from_files(tmp_path / "mine.npz")
@@ -72,7 +72,7 @@ def test_a_saved_graph_of_links_keeps_its_split(tmp_path):
     assert isinstance(found, LinkGraph) and found.fingerprint == graph.fingerprint
 
 
-def test_a_saved_knowledge_graph_is_own_triples(tmp_path):
+def test_a_saved_knowledge_graph_is_read_as_own_triples(tmp_path):
     facts = [(f"a{i}", relation, f"b{i}") for i in range(12) for relation in ("r", "s", "t")]
     graph = split_triples(facts, name="mine")
     graph.save(tmp_path / "kept.npz")
@@ -82,7 +82,7 @@ def test_a_saved_knowledge_graph_is_own_triples(tmp_path):
     assert module.fingerprint == graph.fingerprint and module.title == "mine"
 
 
-def test_what_was_dropped_is_told(tmp_path):
+def test_dropped_links_give_a_warning(tmp_path):
     np.savez(tmp_path / "loops.npz", edge_index=torch.cat([EDGES, torch.zeros(2, 1).long()], 1).numpy())
     with pytest.warns(GraphzooDataWarning, match="1 self-link dropped"):
         link_graph_from_files(tmp_path / "loops.npz")

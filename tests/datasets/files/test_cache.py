@@ -1,4 +1,4 @@
-"""The cache of parsed tensors: keyed by bytes, never trusted blindly, never in the data root."""
+"""The cache of parsed tensors: its keys, damaged entries, and folders that cannot be written."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def load(folder):
     return graph, [str(warning.message) for warning in caught]
 
 
-def test_second_load_does_not_parse_but_warns_alike(folder, own_cache, monkeypatch):
+def test_the_second_load_does_not_parse_and_warns_again(folder, own_cache, monkeypatch):
     graph, lines = load(folder)
     assert len(stored(own_cache)) == 1
     assert graph.split_name == "given"
@@ -48,7 +48,7 @@ def test_second_load_does_not_parse_but_warns_alike(folder, own_cache, monkeypat
     assert more_lines == lines
 
 
-def test_other_bytes_are_another_entry(folder, own_cache, write):
+def test_other_bytes_have_another_entry(folder, own_cache, write):
     first, _ = load(folder)
     write("own/valid.txt", [("b", "r", "a")])
     second, _ = load(folder)
@@ -75,7 +75,7 @@ def test_damaged_entry_is_rebuilt_with_a_warning(folder, own_cache, damage):
 
 
 @pytest.mark.fault("the cache folder cannot be written", "a warning; files are parsed each time")
-def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
+def test_a_cache_folder_that_cannot_be_written(folder, tmp_path, monkeypatch, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
@@ -85,7 +85,7 @@ def test_no_cache_folder_is_no_obstacle(folder, tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.fault("several processes write the same cache entry at once", "one complete entry")
-def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
+def test_concurrent_processes_write_one_complete_entry(folder, own_cache):
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
         "from graphzoo.datasets import from_files\nfrom graphzoo.datasets.files import cache as store\n"
@@ -104,7 +104,7 @@ def test_concurrent_processes_leave_one_whole_entry(folder, own_cache):
 
 
 @pytest.mark.fault("a sparse data file of 20 GB", "refused before it is read, also for the cache")
-def test_holes_are_not_read_for_the_key(folder, monkeypatch):
+def test_sparse_files_are_not_read_for_the_key(folder, monkeypatch):
     digest = store.hashlib.file_digest
 
     def small(file, name):

@@ -1,4 +1,4 @@
-"""Downloads against a local server that misbehaves in every way it can."""
+"""Downloads from a local server with many kinds of faults."""
 
 import http.server
 import os
@@ -25,7 +25,7 @@ FILES = {
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves UMLS; `faults[path]` is a list of tricks, one per request, None for a proper answer."""
+    """A server of UMLS; `faults[path]` lists one fault per request, None for a correct answer."""
 
     daemon_threads = True
 
@@ -119,11 +119,11 @@ def fetched(source, root):
 
 
 def only_files(folder):
-    """What lies there beside the lock: no partial file may stay."""
+    """The files in a folder except locks; partial files would be among them."""
     return sorted(path.name for path in folder.iterdir() if path.name != ".download.lock")
 
 
-def test_plain_download_places_whole_files(server, tmp_path, capsys):
+def test_a_download_has_the_complete_files(server, tmp_path, capsys):
     files = fetched(row(server.url), tmp_path / "root")
     folder = tmp_path / "root" / "kg" / "UMLS"
     assert files["train"] == folder / "train.txt"
@@ -140,20 +140,20 @@ def test_plain_download_places_whole_files(server, tmp_path, capsys):
     "tried again; no partial file remains",
 )
 @pytest.mark.parametrize("fault", ["truncate", "stall", "short", "flip", 500, 503, 429])
-def test_passing_faults_are_overcome(server, tmp_path, fault):
+def test_temporary_faults_are_retried(server, tmp_path, fault):
     server.faults["/train.txt"] = [fault]
     fetched(row(server.url), tmp_path)
     assert server.requests["/train.txt"] == 2
     assert only_files(tmp_path / "kg" / "UMLS") == ["test.txt", "train.txt", "valid.txt"]
 
 
-def test_a_broken_transfer_is_continued_where_it_broke(server, tmp_path):
+def test_a_broken_transfer_is_continued(server, tmp_path):
     server.faults["/train.txt"] = ["truncate", "truncate"]
     fetched(row(server.url), tmp_path)
     assert server.ranges == [("/train.txt", 10_000), ("/train.txt", 20_000)]
 
 
-def test_a_line_that_always_breaks_still_gets_there(server, tmp_path):
+def test_a_connection_that_always_breaks_finishes_in_parts(server, tmp_path):
     server.faults["/train.txt"] = ["truncate"] * 99
     fetched(row(server.url), tmp_path)
     assert server.requests["/train.txt"] == len(FILES["train.txt"]) // 10_000 + 1
@@ -162,15 +162,15 @@ def test_a_line_that_always_breaks_still_gets_there(server, tmp_path):
 def test_a_server_without_ranges_starts_again(server, tmp_path):
     server.faults["/train.txt"] = ["truncate", "no range"]
     fetched(row(server.url), tmp_path)
-    # the whole file came in place of the rest: it must not have been appended
+    # the server sent the whole file, not the rest; it must not be appended
     assert server.requests["/train.txt"] == 2
 
 
 @pytest.mark.fault(
     "a partial download belongs to another file", "removed; the download starts from the beginning"
 )
-def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
-    """A part left by an interrupted process may be longer than the file, or of other content."""
+def test_a_partial_file_of_another_file_is_removed(server, tmp_path):
+    """The partial file of an interrupted process may be longer than the file, or have other content."""
     server.faults["/train.txt"] = ["truncate", *["nothing"] * 99]
     with pytest.raises(DownloadError):
         kg_files.provide(row(server.url), "UMLS", root=tmp_path)
@@ -186,14 +186,14 @@ def test_a_partial_file_that_does_not_fit_is_dropped(server, tmp_path):
 
 @pytest.mark.fault("an address returns 403, 404 or a web page", "the next mirror is tried")
 @pytest.mark.parametrize("fault", [403, 404, "html", "plain html"])
-def test_a_refusing_address_gives_way_to_its_mirror(server, tmp_path, fault):
+def test_the_mirror_of_a_refusing_address_is_tried(server, tmp_path, fault):
     for split in SPLITS:
         server.faults[f"/one/{split}.txt"] = [fault]
     fetched(row(f"{server.url}/one", f"{server.url}/two"), tmp_path)
     assert server.requests["/one/train.txt"] == server.requests["/two/train.txt"] == 1
 
 
-def test_a_mirror_never_continues_the_part_of_another(server, tmp_path):
+def test_a_mirror_does_not_continue_the_download_of_another(server, tmp_path):
     server.faults["/one/train.txt"] = ["truncate", 403]
     fetched(row(f"{server.url}/one", f"{server.url}/two"), tmp_path)
     assert server.ranges == []
@@ -216,7 +216,7 @@ def test_a_mirror_never_continues_the_part_of_another(server, tmp_path):
         (500, "HTTP 500"),
     ],
 )
-def test_a_hopeless_address_ends_in_a_short_message(server, tmp_path, fault, reason):
+def test_wrong_files_from_every_address(server, tmp_path, fault, reason):
     server.faults["*"] = [fault] * 99
     with pytest.raises(DownloadError) as caught:
         kg_files.provide(row(server.url), "UMLS", root=tmp_path)
@@ -230,7 +230,7 @@ def test_a_hopeless_address_ends_in_a_short_message(server, tmp_path, fault, rea
 
 
 @pytest.mark.fault("there is no connection", "the message has the address")
-def test_nobody_listens(tmp_path):
+def test_no_connection(tmp_path):
     with pytest.raises(DownloadError, match="no connection"):
         kg_files.provide(row("http://127.0.0.1:9"), "UMLS", root=tmp_path)
 
@@ -239,7 +239,7 @@ def test_nobody_listens(tmp_path):
     "a file is missing and GRAPHZOO_OFFLINE is set", "the message has its place; the network is not used"
 )
 @pytest.mark.parametrize("how", ["argument", "environment"])
-def test_offline_never_connects(server, tmp_path, monkeypatch, how):
+def test_offline_does_not_connect(server, tmp_path, monkeypatch, how):
     if how == "environment":
         monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     with pytest.raises(DownloadError) as caught:
@@ -259,7 +259,7 @@ def test_offline_never_connects(server, tmp_path, monkeypatch, how):
     assert not (tmp_path / "kg").exists()
 
 
-def test_files_put_by_hand_are_taken(server, tmp_path):
+def test_files_put_by_hand_are_used(server, tmp_path):
     folder = tmp_path / "kg" / "UMLS"
     folder.mkdir(parents=True)
     (folder / "train.txt").write_bytes(FILES["train.txt"])
@@ -272,7 +272,7 @@ def test_a_read_only_root_is_never_written_to(server, tmp_path, own_cache, monke
     root = tmp_path / "root"
     (root / "kg").mkdir(parents=True)
     real = os.access
-    # chmod means nothing to root, so the check itself is told
+    # root ignores permissions, so the check is replaced
     monkeypatch.setattr(
         os, "access", lambda path, mode: not Path(path).is_relative_to(root) and real(path, mode)
     )
@@ -284,20 +284,20 @@ def test_a_read_only_root_is_never_written_to(server, tmp_path, own_cache, monke
     assert server.requests.total() == before
 
 
-def test_own_mirror_by_environment_is_tried_first(server, tmp_path, monkeypatch):
+def test_graphzoo_mirror_is_tried_first(server, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_MIRROR", f"{server.url}/data/")
     fetched(row(f"{server.url}/public"), tmp_path)
     assert server.requests["/data/kg/UMLS/train.txt"] == 1
     assert server.requests["/public/train.txt"] == 0
 
 
-def test_no_public_file(tmp_path):
+def test_a_data_set_without_a_public_file(tmp_path):
     with pytest.raises(DataError, match="no public file has this layout"):
         load_knowledge_graph("yago310-quarter", root=tmp_path)
 
 
-def test_downloaded_data_set_loads(server, tmp_path, monkeypatch):
-    """Kinship's files are not served: the other data set is refused by its counts before it is placed."""
+def test_a_download_of_another_data_set_is_refused(server, tmp_path, monkeypatch):
+    """The server gives UMLS for Kinship, which is refused by its counts before it gets its name."""
     monkeypatch.setenv("GRAPHZOO_MIRROR", server.url)
     source = KGSource("kinship", "Kinship", "", "", (f"{server.url}/{{split}}.txt",))
     with pytest.raises(DownloadError, match="5,216 different lines instead of 8,544"):
@@ -306,7 +306,7 @@ def test_downloaded_data_set_loads(server, tmp_path, monkeypatch):
 
 
 @pytest.mark.fault("four processes need the same file at once", "one download")
-def test_four_cold_processes_download_once(server, tmp_path):
+def test_four_processes_download_once(server, tmp_path):
     server.delay = 0.1
     code = (
         "import sys\n"

@@ -1,4 +1,4 @@
-"""AnswerIndex against a dictionary of sets."""
+"""`AnswerIndex`, compared with a dictionary of sets."""
 
 from collections import defaultdict
 
@@ -28,7 +28,7 @@ def test_equals_a_dictionary_of_sets(data, num_entities, num_relations):
     index = AnswerIndex(torch.tensor(triples, dtype=torch.int64).reshape(-1, 3), num_entities, num_relations)
     expected = brute_force(triples, num_relations)
     everything = torch.cartesian_prod(torch.arange(num_entities), torch.arange(2 * num_relations))
-    # in a random order and with repetitions: rows are those of the batch
+    # in random order and with repetitions; rows are in the order of the batch
     queries = everything[torch.randint(len(everything), (2 * len(everything),))]
     row, entity = index.lookup(queries[:, 0], queries[:, 1])
     counts = index.counts(queries[:, 0], queries[:, 1])

@@ -1,4 +1,4 @@
-"""Names to ids, fingerprints, counted warnings, the .npz file."""
+"""`KnowledgeGraph`: ids of names, fingerprints, warnings with counts, the .npz file."""
 
 import warnings
 import zipfile
@@ -28,7 +28,7 @@ def test_ids_are_positions_in_sorted_names_and_triples_are_sorted():
     assert graph.known_triples().size(0) == 5
 
 
-def test_line_order_changes_nothing_but_content_does():
+def test_the_fingerprint_depends_on_content_and_not_on_line_order():
     one = from_triples(TRAIN, [("a", "s", "c")])
     other = from_triples(TRAIN[::-1], [("a", "s", "c")])
     assert one.fingerprint == other.fingerprint
@@ -41,15 +41,15 @@ def test_line_order_changes_nothing_but_content_does():
     assert len({one.fingerprint, *(graph.fingerprint for graph in changed)}) == 4
 
 
-def test_names_cannot_be_shifted_between_the_lists():
-    """("ab", "c") and ("a", "bc") must not hash alike."""
+def test_the_fingerprint_depends_on_the_limits_of_names():
+    """("ab", "c") and ("a", "bc") must have different hashes."""
     shared = torch.zeros(0, 3, dtype=torch.int64)
     one = KnowledgeGraph("x", ("a", "b"), ("c",), shared, shared, shared)
     other = KnowledgeGraph("x", ("a",), ("b", "c"), shared, shared, shared)
     assert one.fingerprint != other.fingerprint
 
 
-def test_clean_data_warns_of_nothing():
+def test_clean_data_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_triples(TRAIN, [("a", "s", "c")])
@@ -78,7 +78,7 @@ def test_overlaps_are_kept_and_counted():
     assert lines[2].startswith("1 test triple also in valid, kept") and "test, row 2" in lines[2]
 
 
-def test_unseen_entities_join_the_vocabulary():
+def test_unseen_entities_are_in_the_vocabulary():
     graph, lines = notices(TRAIN, None, [("a", "r", "b2"), ("z", "r", "b2"), ("a", "r", "c")])
     assert graph.num_entities == 5
     (line,) = lines
@@ -86,7 +86,7 @@ def test_unseen_entities_join_the_vocabulary():
     assert "test, row 1, 'b2'" in line
 
 
-def test_unknown_relation_names_line_and_nearest():
+def test_an_unknown_relation_is_refused_with_its_row_and_the_nearest():
     with pytest.raises(DataError, match=r"test, row 2: relation 'treat' .*treats"):
         from_triples([("a", "treats", "b")], None, [("a", "treats", "b"), ("b", "treat", "a")])
     with pytest.raises(DataError, match="training graph"):
@@ -126,7 +126,7 @@ def test_save_and_load(tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["graph.npz"]
 
 
-def test_load_refuses_damage(tmp_path):
+def test_damaged_files_are_refused(tmp_path):
     path = tmp_path / "graph.npz"
     with pytest.raises(DataError, match="no such file"):
         KnowledgeGraph.load(path)
@@ -140,7 +140,7 @@ def test_load_refuses_damage(tmp_path):
         KnowledgeGraph.load(path)
 
 
-def test_load_refuses_pickles_and_changed_content(tmp_path):
+def test_pickles_and_changed_content_are_refused(tmp_path):
     path = tmp_path / "graph.npz"
     from_triples(TRAIN).save(path)
     with np.load(path) as file:
@@ -157,7 +157,7 @@ def test_load_refuses_pickles_and_changed_content(tmp_path):
         KnowledgeGraph.load(path)
 
 
-def test_what_other_graphs_hold_is_left_out_by_name():
+def test_without_removes_the_triples_of_other_graphs_by_name():
     train = [*TRAIN, ("b", "r", "x:y")]
     graph = from_triples(train, [("a", "s", "c")], [("c", "s", "b"), ("x:y", "s", "a")])
     others = [
@@ -165,15 +165,15 @@ def test_what_other_graphs_hold_is_left_out_by_name():
         from_triples([("x_y", "s", "a")]),
     ]
     rest = graph.without(others)
-    assert rest.entities == graph.entities and rest.relations == graph.relations, "vectors keep their rows"
+    assert rest.entities == graph.entities and rest.relations == graph.relations, "names must keep their ids"
     assert sorted(named(rest, "train")) == sorted(set(train) - {("c", "r", "a")})
     assert named(rest, "valid") == [("a", "s", "c")]
-    assert named(rest, "test") == [], "test triples go wherever they were, and x:y is x_y"
+    assert named(rest, "test") == [], "test triples are compared with all splits, and x:y with x_y"
     assert rest.fingerprint != graph.fingerprint
     assert graph.without([]).fingerprint == graph.fingerprint
 
 
-def test_names_that_look_alike_are_both_left_out():
+def test_without_removes_triples_of_both_similar_names():
     facts = [("c:a", "r", "x"), ("c_a", "r", "x")]
     graph = from_triples([*facts, ("x", "r", "y")])
     assert named(graph.without([from_triples([*facts, ("x", "r", "z")])]), "train") == [("x", "r", "y")]

@@ -1,4 +1,4 @@
-"""Relations that turn each other round, beside sets of pairs."""
+"""The warning about relations that are inverse to each other."""
 
 import warnings
 
@@ -36,13 +36,13 @@ def test_a_relation_and_its_inverse(kept):
         assert f"relations 'of' and 'has' are inverse to each other in {100 * share:.0f} %" in told[0]
 
 
-def test_symmetric_relations_and_small_ones_are_left_alone():
+def test_symmetric_and_small_relations_give_no_warning():
     ring = {(i, 0, (i + 1) % 40) for i in range(40)} | {((i + 1) % 40, 0, i) for i in range(40)}
     few = {(i, 1, i + 1) for i in range(9)} | {(i + 1, 2, i) for i in range(9)}
     assert inverse_relations(graph_of(ring | few, 41, ("near", "of", "has"))) == []
 
 
-def test_hubs_cost_no_square():
+def test_the_cost_of_hubs_is_not_quadratic():
     star = {(0, r, t) for r in range(0, 40) for t in range(1, 30)} | {
         (t, r, 0) for r in range(40, 80) for t in range(1, 30)
     }
@@ -53,7 +53,7 @@ def test_hubs_cost_no_square():
     assert "such pairs" in inverse_relations(graph)[0]
 
 
-def test_own_files_are_warned_of(tmp_path):
+def test_own_files_give_the_warning(tmp_path):
     rows = [f"a{i % 20}\tof\tb{i % 7}\nb{i % 7}\thas\ta{i % 20}\n" for i in range(140)]
     (tmp_path / "train.tsv").write_text("".join(rows))
     with pytest.warns(

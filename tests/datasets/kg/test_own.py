@@ -1,4 +1,4 @@
-"""The user's own folders and files."""
+"""Own knowledge graphs in folders and files."""
 
 import gzip
 import logging
@@ -17,11 +17,11 @@ TEST = [("b", "r", "a")]
 
 
 def chain(size):
-    """A dense toy graph: `size` entities, each joined to the next three by one of two relations."""
+    """A toy graph: each of `size` entities is linked to the next three by one of two relations."""
     return [(f"e{i}", f"r{step % 2}", f"e{(i + step) % size}") for i in range(size) for step in (1, 2, 3)]
 
 
-def test_folder_of_any_format(write, tmp_path):
+def test_folders_in_every_format(write, tmp_path):
     write("one/train.txt", TRAIN), write("one/valid.txt", VALID), write("one/test.txt", TEST)
     write("two/train.tsv.gz", gzip.compress(b"".join("\t".join(row).encode() + b"\n" for row in TRAIN)))
     write("two/valid.csv", b"relation,head,tail\ns,a,c\n")
@@ -72,7 +72,7 @@ def test_warnings_name_file_and_line(write, tmp_path):
     assert f"{train}, line 4" in str(caught[0].message)
 
 
-def test_lines_count_from_two_behind_a_header(write, tmp_path):
+def test_lines_count_from_two_after_a_header(write, tmp_path):
     write("train.csv", b"head,relation,tail\na,r,b\n"), write("valid.csv", b"a,r,b\n")
     test = write("test.csv", b"head,relation,tail\nb,r,a\nb,q,a\n")
     with pytest.raises(DataError) as caught:
@@ -93,10 +93,10 @@ def test_missing_splits_are_drawn_deterministically(write, tmp_path, caplog):
     assert [one.split(split).size(0) for split in ("train", "valid", "test")] == [108, 6, 6]
     assert one.split_name == "random valid+test seed 0"
     assert one.fingerprint[:12] in caplog.text
-    assert caplog.text.count("split drawn") == 3, "told once of each split, however often it is loaded"
+    assert caplog.text.count("split drawn") == 3, "one message for each split, however often it is loaded"
     triples = {tuple(row) for row in one.known_triples().tolist()}
     assert len(triples) == len(rows)
-    # no name lost its last training triple
+    # every name has a training triple
     assert one.train[:, [0, 2]].unique().numel() == one.num_entities
     assert one.train[:, 1].unique().numel() == one.num_relations
 
@@ -130,7 +130,7 @@ def test_too_few_triples_to_split(write, tmp_path):
 
 
 @pytest.mark.fault("a path does not exist, or holds no triples", "refused with the files that were expected")
-def test_bad_paths(write, tmp_path):
+def test_wrong_paths_are_refused(write, tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         from_files(tmp_path / "none")
     with pytest.raises(DataError, match="no train.txt"):
@@ -154,13 +154,13 @@ def test_two_files_that_may_be_the_same_split_are_refused(write, tmp_path):
         from_files(tmp_path)
 
 
-def test_labels_beside_the_triples(write, tmp_path):
+def test_files_of_labels(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     write("entity2text.txt", [("a", "first letter")])
     assert from_files(tmp_path)[0].entity_labels == {"a": "first letter"}
 
 
-def test_lines_of_labels_that_are_skipped_are_told(write, tmp_path):
+def test_skipped_lines_of_labels_give_a_warning(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     path = write("entity2text.txt", b"a,first letter\n\nb\tsecond\nb\tother\nb\tsecond\r\n")
     with pytest.warns(GraphzooDataWarning) as told:
@@ -176,7 +176,7 @@ def test_lines_of_labels_that_are_skipped_are_told(write, tmp_path):
         from_files(tmp_path)
 
 
-def test_names_in_quotation_marks_are_told_in_files_with_tabs(write, tmp_path):
+def test_names_in_quotation_marks_give_a_warning_in_files_with_tabs(write, tmp_path):
     quoted = [tuple(f'"{name}"' for name in triple) for triple in [("head", "relation", "tail"), *TRAIN]]
     for split in ("train", "valid", "test"):
         write(f"{split}.tsv", quoted)
@@ -187,7 +187,7 @@ def test_names_in_quotation_marks_are_told_in_files_with_tabs(write, tmp_path):
     )
 
 
-def test_labels_follow_the_name_of_their_file_where_triples_are_cached(write, tmp_path, monkeypatch):
+def test_a_renamed_file_of_labels_is_noticed_if_triples_are_cached(write, tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "_MIN_BYTES", 0)
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     path = write("entity2text.txt", [("r", "near")])
@@ -197,7 +197,7 @@ def test_labels_follow_the_name_of_their_file_where_triples_are_cached(write, tm
     assert not graph.entity_labels and graph.relation_labels == {"r": "near"}
 
 
-def test_a_first_line_that_seems_a_header_is_told(write, tmp_path):
+def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, tmp_path):
     for split in ("train", "valid", "test"):
         write(f"{split}.csv", b"drug,interaction,protein\na,r,b\nb,r,c\nc,r,a\n")
     with pytest.warns(GraphzooDataWarning) as told:
@@ -208,7 +208,7 @@ def test_a_first_line_that_seems_a_header_is_told(write, tmp_path):
 
 
 @pytest.mark.parametrize("first", ["a,r,d", "d,s,b", "7,s,9"])
-def test_a_first_line_whose_names_recur_or_are_no_words_is_a_fact(write, tmp_path, first, recwarn):
+def test_a_first_line_whose_names_occur_again_or_are_not_words_is_a_fact(write, tmp_path, first, recwarn):
     for split in ("train", "valid", "test"):
         lines = first if split == "train" else "a,r,b"
         write(f"{split}.csv", f"{lines}\na,r,b\nb,r,c\nc,r,a\n".encode())
@@ -216,7 +216,7 @@ def test_a_first_line_whose_names_recur_or_are_no_words_is_a_fact(write, tmp_pat
     assert not any("header" in str(warning.message) for warning in recwarn)
 
 
-def test_letters_are_a_header_unless_the_graph_has_such_names(write, tmp_path):
+def test_h_r_t_is_a_header_unless_the_graph_has_such_names(write, tmp_path):
     path = write("facts.csv", b"h,r,t\n" + b"".join(b"e%d,s,e%d\n" % (n, n + 1) for n in range(40)))
     graph, _ = from_files(path)
     assert graph.relations == ("s",) and graph.num_entities == 41 and "h" not in graph.entities
@@ -224,12 +224,12 @@ def test_letters_are_a_header_unless_the_graph_has_such_names(write, tmp_path):
     assert {"h", "t"} <= set(from_files(path)[0].entities)
 
 
-def test_triples_in_memory_that_are_too_few_name_the_arguments():
+def test_too_few_triples_in_memory_are_refused_with_the_arguments_to_give():
     with pytest.raises(DataError, match=r"also give valid= and test="):
         KGDataModule(triples=[("a", "r", "b"), ("b", "r", "c")])
 
 
-def test_letters_are_a_header_in_any_order(write, tmp_path):
+def test_h_r_t_is_a_header_in_any_order(write, tmp_path):
     rows = [(c, a, b) for a, b, c in chain(20)]
     graph, _ = from_files(write("train.txt", [("t", "h", "r"), *rows]))
     assert (
@@ -238,16 +238,16 @@ def test_letters_are_a_header_in_any_order(write, tmp_path):
     )
 
 
-def test_names_given_as_bytes_are_texts():
-    """As NumPy and h5py hold them."""
+def test_names_given_as_bytes_are_decoded():
+    """NumPy and h5py have such names."""
     rows = [["a", "r", "b"], ["b", "r", "c"], ["c", "r", "ü"]]
     for triples in (np.char.encode(np.array(rows)), [tuple(name.encode() for name in row) for row in rows]):
         graph = from_triples(triples)
         assert graph.entities == from_triples(rows).entities and graph.relations == ("r",)
 
 
-def test_facts_of_a_second_graph_that_were_trained_on_are_told(write, tmp_path, recwarn):
-    """Two snapshots of one graph: entities have the same names."""
+def test_test_facts_of_a_second_graph_that_are_training_facts_give_a_warning(write, tmp_path, recwarn):
+    """This happens with two snapshots of one graph, whose entities have the same names."""
     write("g/train.txt", TRAIN), write("g/valid.txt", VALID), write("g/test.txt", TEST)
     write("h/train.txt", TRAIN[1:]), write("h/test.txt", [TRAIN[0], TEST[0]])
     from_files([tmp_path / "g", tmp_path / "h"])

@@ -1,4 +1,4 @@
-"""Reading text files: what is accepted, and what each kind of damage says."""
+"""Triples from text files and tables: accepted forms, and the message for each kind of damage."""
 
 import gzip
 
@@ -20,7 +20,7 @@ def rows(columns):
     return [(columns.head[i], columns.relation[i], columns.tail[i]) for i in range(len(columns))]
 
 
-def test_names_stay_as_they_are(write):
+def test_names_are_not_changed(write):
     assert rows(read_triples(write("t.txt", ROWS))) == ROWS
 
 
@@ -32,7 +32,7 @@ def test_line_ends_and_byte_order_mark(write, end, mark, last):
     assert rows(read_triples(write("t.tsv", text))) == ROWS
 
 
-def test_gzip_is_told_by_its_content(write):
+def test_gzip_is_recognised_by_its_content(write):
     text = "".join("\t".join(row) + "\n" for row in ROWS).encode()
     assert rows(read_triples(write("t.txt.gz", gzip.compress(text)))) == ROWS
     assert rows(read_triples(write("t.txt", gzip.compress(text)))) == ROWS
@@ -46,7 +46,7 @@ def test_csv_with_quotes_and_header_in_any_order(write):
     assert rows(read_triples(write("t.csv.gz", gzip.compress(text)))) == rows(columns)
 
 
-def test_tsv_header_is_dropped_but_letters_are_data(write):
+def test_a_tsv_header_is_dropped_but_single_letters_are_data(write):
     assert rows(read_triples(write("a.tsv", b"Subject\tPredicate\tObject\nx\tr\ty\n"))) == [("x", "r", "y")]
     assert rows(read_triples(write("b.tsv", b"h\tr\tt\n"))) == [("h", "r", "t")]
 
@@ -118,7 +118,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_damage_is_named_with_file_and_line(write, case):
+def test_damage_is_refused_with_file_and_line(write, case):
     name, content, expected = DAMAGE[case]
     path = write(name, content)
     with pytest.raises(DataError) as caught:
@@ -135,7 +135,7 @@ def test_missing_file(tmp_path):
         read_triples(tmp_path / "none.txt")
 
 
-def test_tables_of_any_kind_agree():
+def test_every_kind_of_table_gives_the_same():
     frame = pd.DataFrame(ROWS, columns=["head", "relation", "tail"])
     expected = rows(triples_from_table(ROWS))
     assert expected == ROWS
@@ -157,8 +157,8 @@ def test_tables_of_any_kind_agree():
         ("target", "relation", "src"),
     ],
 )
-def test_columns_of_which_some_have_names_are_read_by_these(names):
-    """The others fill what is left, in their order."""
+def test_known_names_of_some_columns_decide_their_meaning(names):
+    """The other columns take the remaining places in their order."""
     ends = [name for name in names if name not in ("relation", "target")]
     parts = {"relation": "r", "target": "b"} | dict(zip(ends, "ab", strict=False))
     table = triples_from_table(pd.DataFrame([[parts[name] for name in names]], columns=names))
@@ -166,8 +166,8 @@ def test_columns_of_which_some_have_names_are_read_by_these(names):
     assert "read as head, relation, tail" in table.notices[0]
 
 
-def test_names_of_ends_alone_change_no_order():
-    """A source may be the paper that a fact is from."""
+def test_a_known_name_of_an_end_alone_does_not_change_the_order():
+    """For instance, `source` may name the paper that a fact is from."""
     for names in (["gene", "disease", "source"], ["id", "from", "value"]):
         assert rows(triples_from_table(pd.DataFrame([["a", "r", "b"]], columns=names))) == [("a", "r", "b")]
 
@@ -194,12 +194,12 @@ def test_names_of_ends_alone_change_no_order():
         (np.arange(3), "row 1: expected .*, got 0\nGive a list"),
     ],
 )
-def test_bad_tables(table, message):
+def test_wrong_tables_are_refused(table, message):
     with pytest.raises(DataError, match=message):
         triples_from_table(table)
 
 
-def test_an_error_of_the_users_own_generator_is_theirs():
+def test_an_error_of_the_users_generator_is_raised_unchanged():
     with pytest.raises(TypeError, match="unsupported operand"):
         triples_from_table(("a", "r", None + part) for part in "b")
 
@@ -207,8 +207,8 @@ def test_an_error_of_the_users_own_generator_is_theirs():
 @pytest.mark.fault(
     "a byte order mark inside a file of names", "refused with its line, so that it makes no second entity"
 )
-def test_a_mark_inside_a_file_is_refused(write):
-    part = b"\xef\xbb\xbfa\tr\tb\n"  # as an editor saves it; two of them put together
+def test_a_byte_order_mark_inside_a_file_is_refused(write):
+    part = b"\xef\xbb\xbfa\tr\tb\n"  # two files of some editors, joined
     with pytest.raises(DataError, match="line 2: has a byte order mark"):
         read_triples(write("t.txt", part + part))
     with pytest.raises(DataError, match="line 1: has a byte order mark"):
@@ -216,7 +216,7 @@ def test_a_mark_inside_a_file_is_refused(write):
 
 
 @pytest.mark.fault("names that differ only in invisible characters", "a warning shows both with escapes")
-def test_names_that_look_the_same_are_told(recwarn):
+def test_names_that_look_the_same_give_a_warning(recwarn):
     from_triples(
         [("ab", "r", "c"), ("a\u200bb", "r", "c"), ("caf\u00e9", "r", "cafe\u0301 "), ("x", "r", "y")]
     )
@@ -231,13 +231,13 @@ HEADERS = ("source,relation,target", "From,Relation,To", "head,rel,tail", "# hea
 
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
-def test_usual_headers_are_no_facts(write, header, name):
+def test_usual_headers_are_recognised(write, header, name):
     text = f"{header}\na,r,b\n".replace(",", "," if name == "t.csv" else "\t")
     columns = read_triples(write(name, text.encode()))
     assert rows(columns) == [("a", "r", "b")] and columns.where(0).endswith("line 2")
 
 
-def test_columns_beside_those_of_a_header_are_ignored_and_named(write):
+def test_other_columns_are_ignored_and_named(write):
     for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
         lines = (("head", "weight", "relation", "tail"), ("a", "0.5", "r", "b"))
         columns = read_triples(write(name, "".join(mark.join(line) + "\n" for line in lines).encode()))
@@ -255,7 +255,7 @@ def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write)
         ]
 
 
-def test_of_names_that_look_the_same_only_what_cannot_be_seen_is_spelt_out():
+def test_only_differing_characters_are_escaped_in_names_that_look_the_same():
     assert "'Köln' and 'K\\u200böln'" in lookalikes(["Köln", "K\u200böln"], "entities")[0]
     assert "'caf\\xe9' and 'cafe\\u0301'" in lookalikes(["caf\u00e9", "cafe\u0301"], "entities")[0]
 
@@ -268,8 +268,8 @@ def test_a_missing_value_of_pandas_is_refused_too():
         triples_from_table(table)
 
 
-def test_whole_floats_of_a_table_are_the_integers_they_were():
-    """pandas makes floats of a column of integers in which a value was missing."""
+def test_whole_floats_of_a_table_are_read_as_integers():
+    """pandas converts a column of integers with a missing value to floats."""
     table = pd.DataFrame({"head": [1.0, 2.0], "relation": [0, 0], "tail": [2, 3]})
     columns = triples_from_table(table)
     assert [list(part) for part in (columns.head, columns.tail)] == [["1", "2"], ["2", "3"]]
@@ -298,13 +298,13 @@ def test_columns_of_a_frame_are_read_by_their_names(header):
     assert not columns.notices
 
 
-def test_columns_of_a_frame_that_say_nothing_are_told():
+def test_unknown_column_names_give_a_notice():
     columns = triples_from_table(pd.DataFrame([("a", "r", "b")], columns=["x", "y", "z"]), "kg")
     assert columns.notices == ("kg: columns x, y, z are read as head, relation, tail",)
     assert not triples_from_table(pd.DataFrame([("a", "r", "b")])).notices
 
 
-def test_weights_of_links_are_no_relations():
+def test_numbers_in_the_place_of_relations_give_a_notice_or_are_refused():
     rows = [("a", "b", 1), ("b", "c", 2)]
     columns = triples_from_table(pd.DataFrame(rows, columns=["source", "target", "weight"]), "kg")
     assert columns.notices == ("kg: numbers of column 'weight' are read as relations",)
@@ -315,6 +315,6 @@ def test_weights_of_links_are_no_relations():
 
 @pytest.mark.parametrize("name", ["t.tsv", "t.csv"])
 @pytest.mark.parametrize("content", [b"PAR1\x15\x04", b"PK\x03\x04\x14"])
-def test_tables_in_other_formats_are_called_by_their_names(name, content):
+def test_parquet_and_zip_files_are_refused(name, content):
     with pytest.raises(DataError, match="write it as .csv, or give a DataFrame"):
         parse_triples(content, name, is_csv=name.endswith("csv"))

@@ -1,4 +1,4 @@
-"""LinkGraph: what messages may pass along, what is refused, what the fingerprint covers, the file."""
+"""`LinkGraph`: edges for messages, refusals, fingerprint, file."""
 
 from dataclasses import fields, replace
 
@@ -20,7 +20,7 @@ def as_set(pairs):
 
 @st.composite
 def graphs(draw):
-    """Graphs of any links, split in any way; undirected ones list links in either direction."""
+    """Random graphs with random splits; undirected ones list each link in a random direction."""
     num_nodes = draw(st.integers(4, 9))
     directed = draw(st.booleans())
     pairs = [(u, v) for u in range(num_nodes) for v in range(num_nodes) if (u != v if directed else u < v)]
@@ -45,7 +45,7 @@ def graphs(draw):
 
 @given(graphs())
 @settings(max_examples=200)
-def test_no_judged_link_is_ever_seen(graph):
+def test_evaluated_links_are_not_among_the_edges(graph):
     train, valid, test = (as_set(graph.positive(split)) for split in ("train", "valid", "test"))
     back = {(v, u) for u, v in train}
     for split in ("train", "valid", "test"):
@@ -66,7 +66,7 @@ def test_no_judged_link_is_ever_seen(graph):
 
 
 @given(graphs(), st.sampled_from([("train", "valid"), ("train", "test"), ("valid", "test")]), st.booleans())
-def test_a_judged_link_that_is_learnt_from_is_refused(graph, parts, reverse):
+def test_an_evaluated_link_in_another_split_is_refused(graph, parts, reverse):
     one, other = parts
     link = graph.positive(one)[:1]
     if not link.numel() or not graph.train.numel():
@@ -76,7 +76,7 @@ def test_a_judged_link_that_is_learnt_from_is_refused(graph, parts, reverse):
     changed = LinkSplit(torch.cat([split.positive, shared]), split.negative)
     elsewhere = [as_set(graph.positive(name)) for name in ("train", "valid", "test") if name != other]
     if graph.is_directed and not any(as_set(shared) & links for links in elsewhere):
-        # the other direction of a directed link is another link
+        # in a directed graph, the reverse of a link is another link
         assert reverse
         replace(graph, **{other: changed}, fingerprint="")
         return
@@ -86,7 +86,7 @@ def test_a_judged_link_that_is_learnt_from_is_refused(graph, parts, reverse):
 
 
 def variants(graph):
-    """The graph with one thing changed, by what it is."""
+    """Changes of one field of the graph, by name."""
     x = graph.x.clone()
     x[3, 0] += 1
     flipped = graph.train.clone()
@@ -128,7 +128,7 @@ def test_fingerprint_covers_everything_but_names():
         what: replace(graph, fingerprint="", **change).fingerprint for what, change in variants(graph).items()
     }
     assert len({graph.fingerprint, *prints.values()}) == len(prints) + 1
-    # a field that is added has to be thought of
+    # a new field must be covered by the fingerprint, or be added here
     assert {field.name for field in fields(LinkGraph)} - {"name", "fingerprint", "feature_names"} == {
         *("num_nodes", "train", "valid", "test", "x", "is_directed", "node_names", "metric", "protocol"),
         *("valid_edges_at_test", "may_recur"),
@@ -143,7 +143,7 @@ def sparse(x):
 
 @pytest.mark.parametrize("own", [0, 3])
 @pytest.mark.parametrize("features", ["dense", "sparse", "none"])
-def test_file_brings_everything_back(tmp_path, own, features):
+def test_a_saved_graph_loads_unchanged(tmp_path, own, features):
     graph = make_link_graph(
         own_negatives=own,
         features=features != "none",
@@ -169,7 +169,7 @@ def test_file_brings_everything_back(tmp_path, own, features):
     assert [path.name for path in tmp_path.iterdir()] == ["graph.npz"]
 
 
-def test_damaged_and_foreign_files(tmp_path):
+def test_damaged_and_other_files_are_refused(tmp_path):
     path = tmp_path / "graph.npz"
     with pytest.raises(DataError, match="no such file"):
         LinkGraph.load(path)
@@ -207,12 +207,12 @@ def test_damaged_and_foreign_files(tmp_path):
         ({"metric": "accuracy"}, "metric must be one of mrr"),
     ],
 )
-def test_parts_that_do_not_fit(change, message):
+def test_wrong_parts_are_refused(change, message):
     with pytest.raises(DataError, match=message):
         make_link_graph(**change)
 
 
-def test_splits_that_do_not_fit():
+def test_wrong_splits_are_refused():
     pairs = torch.tensor([[0, 1], [2, 3]])
     with pytest.raises(DataError, match="give K negatives of each link"):
         LinkSplit(pairs, torch.zeros(3, 4, 2, dtype=torch.int64))
@@ -223,7 +223,7 @@ def test_splits_that_do_not_fit():
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30), st.booleans())
-def test_distinct_links_against_python(pairs, directed):
+def test_distinct_links_agree_with_python(pairs, directed):
     links = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
     kept, repeats, loops = distinct_links(links, 7, is_directed=directed)
     seen, expected = set(), []
@@ -238,7 +238,7 @@ def test_distinct_links_against_python(pairs, directed):
 
 
 @given(st.lists(st.integers(0, 20)), st.sets(st.integers(0, 20)))
-def test_membership_against_python(keys, known):
+def test_membership_agrees_with_python(keys, known):
     found = in_keys(torch.tensor(keys, dtype=torch.int64), torch.tensor(sorted(known), dtype=torch.int64))
     assert found.tolist() == [key in known for key in keys]
 
@@ -254,7 +254,7 @@ def test_keys_are_one_per_link():
 
 @pytest.mark.parametrize("own", [False, True])
 def test_negatives_of_a_node_with_itself_are_refused(own):
-    """An encoder of pairs would fail at them, in the test after the training."""
+    """An encoder of pairs would fail on them, but only in the test after training."""
     links = torch.tensor([[0, 2], [1, 3]])
     negative = torch.tensor([[0, 4], [5, 5], [1, 6]])
     negative = negative.expand(2, 3, 2) if own else negative

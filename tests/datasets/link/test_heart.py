@@ -1,4 +1,4 @@
-"""Hard negatives: the three scores and the choice against plain Python, the promises, the cache."""
+"""HeaRT's hard negatives: scores and choice compared with plain Python, their properties, the cache."""
 
 import logging
 import subprocess
@@ -41,7 +41,7 @@ def edges(draw):
 
 @given(edges())
 @settings(max_examples=50)
-def test_resource_allocation_against_its_definition(graph):
+def test_resource_allocation_equals_its_definition(graph):
     num_nodes, pairs = graph
     neighbours = neighbour_sets(pairs, num_nodes)
     for u in range(num_nodes):
@@ -54,26 +54,26 @@ def test_resource_allocation_against_its_definition(graph):
 
 @given(edges(), st.sampled_from([1e-3, 1e-5, 1e-7]))
 @settings(max_examples=50)
-def test_pagerank_against_the_linear_system(graph, tolerance):
+def test_pagerank_equals_the_solution_of_the_linear_system(graph, tolerance):
     num_nodes, pairs = graph
     walk = np.zeros((num_nodes, num_nodes))
     for u, v in pairs:
         walk[u, v] = 1
     degree = walk.sum(1)
-    # a walk that cannot go on stays
+    # a walk stays at a node without out-edges
     walk[degree == 0, degree == 0] = 1
     walk[np.diag_indices(num_nodes)] = np.where(degree == 0, 1, 0)
     walk /= walk.sum(1, keepdims=True)
     exact = 0.15 * np.linalg.inv(np.eye(num_nodes) - 0.85 * walk)
     for u in range(num_nodes):
         found = personalized_pagerank(u, *to_csr(pairs, num_nodes), 0.15, tolerance)
-        # what is left behind was never counted: at most the tolerance of every edge end
+        # the residual is missing: at most the tolerance for each end of an edge
         missing = exact[u] - found
         assert (missing >= -1e-12).all() and missing.sum() <= tolerance * len(pairs) + 1e-12
 
 
 def hash_order(seed, node, partner, other):
-    """splitmix64 in Python's unbounded integers."""
+    """splitmix64 in Python integers."""
     mask = (1 << 64) - 1
     state = 0
     for part in (seed, node, partner, other):
@@ -85,7 +85,7 @@ def hash_order(seed, node, partner, other):
 
 
 def choose(graph, split, node, partner, k, tolerance, seed):
-    """The recipe in plain Python: scores, ranks among the candidates of this very link, smallest rank."""
+    """The recipe in plain Python: the k candidates with the smallest rank under any score."""
     n = graph.num_nodes
     messages = neighbour_sets(graph.edge_index(split).t().tolist(), n)
     known = graph.train.tolist() + (graph.valid.positive.tolist() if split == "test" else [])
@@ -99,7 +99,7 @@ def choose(graph, split, node, partner, k, tolerance, seed):
         x = graph.x.double().numpy()
         norm = np.sqrt((x * x).sum(1))
         unit = x / np.where(norm > 0, norm, 1)[:, None]
-        # rounded as in the package, so that equal similarities are equal
+        # rounded as in the package, so that ties are ties
         scores.append([np.float32(sum(unit[node] * unit[other])) for other in range(n)])
 
     def order(x):
@@ -112,10 +112,10 @@ def choose(graph, split, node, partner, k, tolerance, seed):
 @pytest.mark.parametrize("features", [True, False])
 @pytest.mark.parametrize("valid_edges_at_test", [True, False])
 @pytest.mark.parametrize("k", [5, 12])
-def test_choice_against_the_recipe(own_cache, features, valid_edges_at_test, k):
+def test_choice_equals_the_recipe(own_cache, features, valid_edges_at_test, k):
     graph = make_link_graph(features=features, valid_edges_at_test=valid_edges_at_test)
     if features:
-        # similarities without ties: the order of additions must not decide between equal ones
+        # random features have no ties, which the order of additions could break
         x = torch.randn(graph.num_nodes, 6, generator=torch.Generator().manual_seed(3))
         graph = make_link_graph(x=x, valid_edges_at_test=valid_edges_at_test)
     valid, test = hard_negatives(graph, num_negatives=2 * k, ppr_tolerance=1e-4, seed=7)
@@ -128,7 +128,7 @@ def test_choice_against_the_recipe(own_cache, features, valid_edges_at_test, k):
             assert ours[k:] == [[x, v] for x in choose(graph, split, v, u, k, 1e-4, 7)]
 
 
-def check_promises(graph, splits, k):
+def check_properties(graph, splits, k):
     train = pair_keys(graph.train, graph.num_nodes, is_directed=False).sort().values
     valid = pair_keys(graph.valid.positive, graph.num_nodes, is_directed=False).sort().values
     for name, split in zip(("valid", "test"), splits, strict=True):
@@ -148,14 +148,14 @@ def check_promises(graph, splits, k):
 
 @given(st.integers(0, 50), st.integers(1, 20), st.booleans())
 @settings(max_examples=25)
-def test_negatives_keep_their_promises(seed, k, features):
+def test_properties_of_the_negatives(seed, k, features):
     graph = make_link_graph(seed=seed, features=features)
     made = heart._make(graph, 2 * k, 1e-4, seed)
-    check_promises(graph, made, k)
+    check_properties(graph, made, k)
 
 
-def test_nodes_without_any_score_fill_up_at_random():
-    """Two triangles and twenty lone nodes: a link's ends know four nodes, the rest is drawn."""
+def test_nodes_without_a_score_are_drawn_at_random():
+    """Two paths of three nodes and twenty isolated nodes: no candidate has a score."""
     train = torch.tensor([[0, 1], [1, 2], [3, 4], [4, 5]])
     graph = LinkGraph(
         "triangles",
@@ -165,7 +165,7 @@ def test_nodes_without_any_score_fill_up_at_random():
         LinkSplit(torch.tensor([[3, 5]]), torch.tensor([[0, 4]])),
     )
     made = [heart._make(graph, 20, 1e-4, seed)[0].negative[0] for seed in range(2)]
-    # candidates of 0 are all but 0, 2 and its neighbour 1; none is near
+    # candidates of 0 are all nodes except 0, 2 and its neighbour 1
     assert set(made[0][:10, 1].tolist()) <= set(range(3, 26))
     assert set(made[0][:10, 1].tolist()) != set(made[1][:10, 1].tolist())
     drawn = torch.cat([heart._make(graph, 20, 1e-4, seed)[0].negative[0, :10, 1] for seed in range(200)])
@@ -191,7 +191,7 @@ def files(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file() and ".lock" not in path.name)
 
 
-def test_made_once_and_keyed_by_everything(own_cache, monkeypatch, caplog):
+def test_negatives_are_computed_once_per_key(own_cache, monkeypatch, caplog):
     graph = make_link_graph()
     caplog.set_level(logging.WARNING)
     made = hard_negatives(graph, num_negatives=10)
@@ -208,7 +208,7 @@ def test_made_once_and_keyed_by_everything(own_cache, monkeypatch, caplog):
     hard_negatives(make_link_graph(seed=1), num_negatives=10)
     assert len(files(own_cache)) == 5
 
-    # what is damaged is made again, and its file replaced
+    # a damaged entry is computed again and replaced
     data = path.read_bytes()
     place = data.index(b"test.npy") + 300
     for damage in (data[: len(data) // 2], b"", data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]):
@@ -219,7 +219,7 @@ def test_made_once_and_keyed_by_everything(own_cache, monkeypatch, caplog):
         assert "hard negatives are computed again" in caplog.text
 
 
-def test_a_whole_file_of_other_content_is_made_again(own_cache):
+def test_an_entry_of_other_content_is_computed_again(own_cache):
     graph = make_link_graph()
     made = hard_negatives(graph, num_negatives=10)
     (path,) = files(own_cache)
@@ -230,7 +230,7 @@ def test_a_whole_file_of_other_content_is_made_again(own_cache):
     assert torch.equal(hard_negatives(graph, num_negatives=10)[1].negative, made[1].negative)
 
 
-def test_an_interrupted_run_leaves_nothing(own_cache, monkeypatch):
+def test_an_interrupted_computation_leaves_no_file(own_cache, monkeypatch):
     def stop(*arguments, **keywords):
         raise KeyboardInterrupt
 
@@ -245,14 +245,14 @@ def test_an_interrupted_run_leaves_nothing(own_cache, monkeypatch):
     assert files(own_cache) == []
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(own_cache, caplog):
+def test_a_cache_that_cannot_be_written_gives_a_warning(own_cache, caplog):
     own_cache.parent.mkdir(parents=True, exist_ok=True)
     own_cache.write_text("a file where the folder should be")
     valid, _ = hard_negatives(make_link_graph(), num_negatives=10)
     assert valid.negative.shape[1] == 10 and "no cache of hard negatives" in caplog.text
 
 
-def test_processes_at_once_make_them_once(tmp_path):
+def test_concurrent_processes_compute_once(tmp_path):
     code = (
         "import logging, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
@@ -271,7 +271,7 @@ def test_processes_at_once_make_them_once(tmp_path):
     assert said[0].splitlines()[-1] == said[1].splitlines()[-1]
 
 
-def test_what_cannot_be_made():
+def test_impossible_negatives_are_refused():
     graph = make_link_graph()
     with pytest.raises(DataError, match="for undirected graphs only"):
         hard_negatives(make_link_graph(is_directed=True), num_negatives=10)
@@ -283,17 +283,17 @@ def test_what_cannot_be_made():
 
 
 def test_real_citeseer(real_data, own_cache, monkeypatch):
-    """Made by the clean recipe they are near the published ones, without being them."""
+    """Negatives of our recipe overlap with the published ones, but are not the same."""
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     ours = load_link_graph("citeseer-link", protocol="heart-ours", root=real_data)
     published = load_link_graph("citeseer-link", protocol="heart", root=real_data)
     assert ours.metric == "mrr" and ours.protocol == "heart-ours"
-    check_promises(ours, (ours.valid, ours.test), 250)
+    check_properties(ours, (ours.valid, ours.test), 250)
     assert ours.test.negative.shape == published.test.negative.shape
     found = [
         in_keys(*(pair_keys(pairs, 3_327, is_directed=False).sort().values for pairs in (made, known)))
         for made, known in zip(ours.test.negative, published.test.negative, strict=True)
     ]
     share = torch.stack(found).double().mean()
-    # 250 of 3,327 nodes at random would share 7.5 %; about 40 of 250 are clear-cut picks, the rest ties
+    # 250 random nodes of 3,327 would share 7.5 %; about 40 of 250 have distinct ranks, the rest are ties
     assert 0.15 < share < 0.3

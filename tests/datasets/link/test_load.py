@@ -1,4 +1,4 @@
-"""The table, the real data where GRAPHZOO_DATA is set, and published figures of three heuristics."""
+"""The table of link data; if GRAPHZOO_DATA is set, the real data and published figures of heuristics."""
 
 import pickle
 import re
@@ -24,7 +24,7 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 
 PLANETOID = ("cora-link", "citeseer-link", "pubmed-link")
 OGB = ("ogbl-ddi", "ogbl-collab", "ogbl-ppa", "ogbl-citation2")
-# nodes, features, links; negatives of validation and test
+# name: nodes, features, links; negatives of validation and test
 REAL = {
     ("citeseer-link", "original"): (3_327, 3_703, (3_870, 227, 455), ((227, 2), (455, 2))),
     ("citeseer-link", "heart"): (3_327, 3_703, (3_870, 227, 455), ((227, 500, 2), (455, 500, 2))),
@@ -46,7 +46,7 @@ def offline(monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
 
 
-def test_the_table_holds_the_promised_names():
+def test_the_table_has_the_documented_names():
     assert list_link_graphs() == [*PLANETOID, *OGB]
     assert not set(list_link_graphs()) & set(list_node_graphs())
     assert [find_link_source(name).metric for name in OGB] == ["hits@20", "hits@50", "hits@100", "mrr"]
@@ -65,14 +65,14 @@ def test_rows_are_complete(name):
         for file in row.files:
             sha256, num_bytes = row.facts(file)
             assert sha256 is None or (re.fullmatch("[0-9a-f]{64}", sha256) and num_bytes > 0)
-            # what nobody can check must not be fetched from a copy
+            # a file without a hash must not be fetched from a mirror
             assert sha256 or not file.urls
-            # every address always means the same
+            # every address is permanent
             assert all(re.search(r"/[0-9a-f]{40}/", url) for url in file.urls)
             assert file.urls or row.archive or row.note
 
 
-def test_every_row_has_a_preset_that_says_the_same():
+def test_every_row_has_a_preset_that_agrees():
     from graphzoo.catalog.presets import find_preset
 
     for name in list_link_graphs():
@@ -86,7 +86,7 @@ def test_every_row_has_a_preset_that_says_the_same():
             assert header["title"].endswith("protocols " + ", ".join(source.protocols))
 
 
-def test_names_and_protocols_are_forgiving_and_errors_suggest():
+def test_spellings_of_names_and_protocols_and_suggestions():
     assert find_link_source("OGBL_DDI").name == "ogbl-ddi"
     assert find_link_source("cora-link").protocol("HeaRT_ours") == "heart-ours"
     assert [find_link_source(name).protocol("original") for name in OGB] == ["ogb"] * 4
@@ -109,7 +109,7 @@ def test_names_and_protocols_are_forgiving_and_errors_suggest():
 
 @pytest.mark.parametrize(("name", "protocol"), REAL)
 def test_real_graph(name, protocol, real_data, offline):
-    """Contents are verified by hash while loading; published data must not warn."""
+    """Loading verifies hashes; published data must give no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         graph = load_link_graph(name, protocol=protocol, root=real_data)
@@ -124,7 +124,7 @@ def test_real_graph(name, protocol, real_data, offline):
         seen = pair_keys(edge_index.t(), nodes, is_directed=False).unique()
         judged = pair_keys(torch.cat([graph.valid.positive, graph.test.positive]), nodes, is_directed=False)
         assert bool(in_keys(judged, seen).any()) == graph.may_recur == (protocol == "nbfnet")
-    # the promise about negatives: none is a link to learn from, none pairs a node with itself
+    # no negative is a training link or pairs a node with itself
     train = pair_keys(graph.train, nodes, is_directed=False).sort().values
     every = torch.cat([graph.positive(split) for split in ("train", "valid", "test")])
     known = pair_keys(every, nodes, is_directed=False).sort().values
@@ -133,7 +133,7 @@ def test_real_graph(name, protocol, real_data, offline):
         assert not bool((split.negative[..., 0] == split.negative[..., 1]).any())
         assert not bool(in_keys(keys, train).any())
         if protocol == "heart":
-            # others that are judged may be among them, the link itself never
+            # other evaluated links may be among them, but never the positive itself
             own = pair_keys(split.positive, nodes, is_directed=False)
             assert not bool((keys == own[:, None]).any())
         else:
@@ -154,7 +154,7 @@ def test_splits_are_the_graph_of_planetoid(name, real_data, offline):
     assert torch.equal(graph.x, nodes.x)
 
 
-def test_protocols_share_what_they_should(real_data, offline):
+def test_protocols_share_links_and_features(real_data, offline):
     original, heart = (
         load_link_graph("citeseer-link", protocol=p, root=real_data) for p in ("original", "heart")
     )
@@ -170,7 +170,7 @@ def test_protocols_share_what_they_should(real_data, offline):
     assert len({graph.fingerprint for graph in (original, heart, ours, vgae, other)}) == 5
 
 
-def test_citations_both_ways_are_split_as_two(real_data, offline):
+def test_mutual_citations_are_split_as_two_links(real_data, offline):
     # how often a neighbour is named, by the standard library's pickle instead of the reader under test
     with (real_data / "planetoid" / "Cora" / "raw" / "ind.cora.graph").open("rb") as file:
         neighbours = pickle.load(file, encoding="latin1")
@@ -204,7 +204,7 @@ def test_citations_that_are_not_the_graph_are_refused(real_data, offline, monkey
 
 
 def heuristic_scores(name, graph, pairs):
-    """Common neighbours, Adamic-Adar or resource allocation on the training graph, by the books."""
+    """Common neighbours, Adamic-Adar or resource allocation on the training graph, by definition."""
     edge_index = graph.edge_index("test").numpy()
     ones = np.ones(edge_index.shape[1])
     adjacency = sparse.csr_array((ones, tuple(edge_index)), shape=(graph.num_nodes,) * 2)
@@ -234,7 +234,7 @@ def mean_reciprocal_rank(positive, negative):
         ("citeseer-link", "heart-ours", {"cn": 7.49, "aa": 9.89, "ra": 9.86}),
     ],
 )
-def test_heuristics_have_their_published_figures(name, protocol, figures, real_data, offline):
+def test_heuristics_have_the_published_mrr(name, protocol, figures, real_data, offline):
     graph = load_link_graph(name, protocol=protocol, root=real_data)
     for heuristic, expected in figures.items():
         scores = [
@@ -257,7 +257,7 @@ def test_ddi_has_names_and_no_link_twice(real_data, offline):
         ("ogbl-ddi", "heart", "linkpred/heart/ogbl-ddi/heart_valid_samples.npy"),
     ],
 )
-def test_what_has_no_address_says_where_it_is_and_what_else_works(name, protocol, file, real_data):
+def test_data_without_an_address_is_refused_with_its_source_and_alternatives(name, protocol, file, real_data):
     with pytest.raises(DownloadError) as caught:
         load_link_graph(name, protocol=protocol, root=real_data, download=False)
     message = str(caught.value)
@@ -279,7 +279,7 @@ def write_pairs(path, pairs):
 
 
 def test_cora_files_put_by_hand(real_data, tmp_path, offline):
-    """The published split of Cora is not at hand: files of its form, checked against the graph."""
+    """The published split of Cora is not available here, so files of its form are made from the graph."""
     folder = copy_planetoid(real_data, tmp_path, "cora", "Cora")
     ours = load_link_graph("cora-link", root=real_data)
     write_pairs(folder / "train_pos.txt", torch.cat([ours.train, torch.tensor([[7, 7]])]))
@@ -316,7 +316,7 @@ def test_cora_files_put_by_hand(real_data, tmp_path, offline):
         load_link_graph("cora-link", protocol="original", root=tmp_path)
 
 
-def test_another_content_is_refused(real_data, tmp_path, offline):
+def test_other_content_is_refused(real_data, tmp_path, offline):
     folder = copy_planetoid(real_data, tmp_path, "citeseer", "CiteSeer")
     for file in (real_data / "linkpred" / "heart" / "citeseer").iterdir():
         (folder / file.name).write_bytes(file.read_bytes())

@@ -1,4 +1,4 @@
-"""OGB's link data: small files of its format, read as `ogb` itself would, judged by its evaluators."""
+"""OGB's link data in small files of its format, compared with `ogb`'s reader and evaluators."""
 
 import builtins
 import pickle
@@ -57,7 +57,7 @@ def test_content(tmp_path, small, kind, form):
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_messages_are_those_of_ogbs_own_reader(tmp_path, small, kind, capsys):
+def test_edges_are_those_of_ogbs_reader(tmp_path, small, kind, capsys):
     from ogb.io.read_graph_raw import read_csv_graph_raw
 
     write_ogb(folder(tmp_path, kind), kind)
@@ -75,7 +75,7 @@ def test_messages_are_those_of_ogbs_own_reader(tmp_path, small, kind, capsys):
 
 
 @pytest.mark.parametrize("kind", SPLITS)
-def test_evaluators_take_the_pairs_as_they_are(tmp_path, small, kind):
+def test_ogbs_evaluators_accept_the_pairs(tmp_path, small, kind):
     from ogb.linkproppred import Evaluator
 
     write_ogb(folder(tmp_path, kind), kind)
@@ -87,7 +87,7 @@ def test_evaluators_take_the_pairs_as_they_are(tmp_path, small, kind):
     negative = scores[tuple(graph.test.negative.unbind(-1))]
     figures = evaluator.eval({"y_pred_pos": positive, "y_pred_neg": negative})
     if kind == "citation2":
-        # some random targets are the cited paper itself
+        # some random targets are the cited paper
         ranks = 1 + (negative > positive[:, None]).sum(1) + (negative == positive[:, None]).sum(1) / 2
         torch.testing.assert_close(figures["mrr_list"], 1 / ranks)
     else:
@@ -98,11 +98,11 @@ def test_evaluators_take_the_pairs_as_they_are(tmp_path, small, kind):
         assert figures[graph.metric] == pytest.approx(expected)
 
 
-def test_repeated_collaborations_are_kept_once_and_may_recur(tmp_path, small, caplog):
+def test_repeated_collaborations_are_kept_once_and_may_be_in_other_splits(tmp_path, small, caplog):
     content = ogb_content("collab")
     train, valid, test = (content[f"split/time/{split}"] for split in ("train", "valid", "test"))
     links = train["edge"].copy()
-    # another year: twice the same way, once the other
+    # links of another year: three in the same direction, one reversed; and a loop
     train["edge"] = np.concatenate([links, links[:3], links[5:6, ::-1], [[4, 4]]])
     valid["edge"][0] = links[0]
     test["edge"][0] = valid["edge"][1]
@@ -119,7 +119,7 @@ def test_repeated_collaborations_are_kept_once_and_may_recur(tmp_path, small, ca
     assert seen.tolist() == sorted({int(min(u, v) * NODES + max(u, v)) for u, v in late})
 
 
-def test_a_judged_link_among_the_training_links_is_refused_elsewhere(tmp_path, small):
+def test_an_evaluated_link_among_the_training_links_is_refused(tmp_path, small):
     content = ogb_content("ddi")
     content["split/target/test"]["edge"][0] = content["split/target/train"]["edge"][3, ::-1]
     write_ogb(folder(tmp_path, "ddi"), "ddi", content)
@@ -127,8 +127,8 @@ def test_a_judged_link_among_the_training_links_is_refused_elsewhere(tmp_path, s
         load_link_graph("ogbl-ddi", root=tmp_path)
 
 
-def test_nothing_is_asked_and_nothing_run(tmp_path, small, monkeypatch):
-    """`ogb` waits at a prompt and needs weights_only=False."""
+def test_loading_asks_nothing_and_does_not_unpickle(tmp_path, small, monkeypatch):
+    """`ogb` waits for an answer at a prompt and loads files with `weights_only=False`."""
     write_ogb(folder(tmp_path, "ddi"), "ddi")
     monkeypatch.setattr(builtins, "input", lambda *arguments: pytest.fail("asked"))
     monkeypatch.setattr(torch, "load", lambda *arguments, **options: pytest.fail("torch.load"))
@@ -136,7 +136,7 @@ def test_nothing_is_asked_and_nothing_run(tmp_path, small, monkeypatch):
 
 
 class Hostile:
-    """Makes a file when it is unpickled by somebody who runs what a pickle asks for."""
+    """Creates a file when it is unpickled without restrictions."""
 
     def __init__(self, trace):
         self.trace = trace
@@ -158,7 +158,7 @@ def test_a_hostile_split_is_refused(tmp_path, small, legacy, with_tensor):
     assert not (tmp_path / "trace").exists()
 
 
-def test_files_of_torch_save_that_are_none(tmp_path):
+def test_files_that_are_not_of_torch_save_are_refused(tmp_path):
     path = tmp_path / "file.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other", b"")
@@ -191,7 +191,7 @@ def test_files_of_torch_save_that_are_none(tmp_path):
         ("citation2", "test", {"target_node_neg": np.arange(3)}, r"target_node_neg is \[3\]"),
     ],
 )
-def test_splits_that_do_not_fit(tmp_path, small, kind, part, change, message):
+def test_wrong_splits_are_refused(tmp_path, small, kind, part, change, message):
     content = ogb_content(kind)
     held = content[f"split/{SPLITS[kind]}/{part}"]
     held.update(change)
@@ -202,7 +202,7 @@ def test_splits_that_do_not_fit(tmp_path, small, kind, part, change, message):
         load_link_graph(f"ogbl-{kind}", root=tmp_path)
 
 
-def test_features_that_do_not_fit(tmp_path, small):
+def test_wrong_features_are_refused(tmp_path, small):
     content = ogb_content("ppa")
     content["raw/node-feat"] = content["raw/node-feat"][:-1]
     write_ogb(folder(tmp_path, "ppa"), "ppa", content)
@@ -210,7 +210,7 @@ def test_features_that_do_not_fit(tmp_path, small):
         load_link_graph("ogbl-ppa", root=tmp_path)
 
 
-def test_another_size_is_not_the_data_set(tmp_path, monkeypatch):
+def test_another_size_is_refused(tmp_path, monkeypatch):
     from graphzoo.datasets.link import table
 
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
@@ -221,7 +221,7 @@ def test_another_size_is_not_the_data_set(tmp_path, monkeypatch):
 
 
 def test_published_negatives_of_ogb_graphs(tmp_path, small):
-    """HeaRT's negatives of ogbl-ddi are not at hand: files of their form."""
+    """HeaRT's negatives of ogbl-ddi are not available here, so files of their form are made."""
     write_ogb(folder(tmp_path, "ddi"), "ddi")
     graph = load_link_graph("ogbl-ddi", root=tmp_path)
     target = tmp_path / "linkpred" / "heart" / "ogbl-ddi"

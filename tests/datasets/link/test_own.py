@@ -1,4 +1,4 @@
-"""Own lists of links: every form of file, every mistake by file, line and remedy, what is counted."""
+"""Own links in files: accepted forms, mistakes with file, line and remedy, warnings with counts."""
 
 import gzip
 import itertools
@@ -22,7 +22,7 @@ RING = [(f"n{i}", f"n{(i + 1) % 40}") for i in range(40)]
 
 @pytest.fixture
 def quiet():
-    """What is in order must not warn."""
+    """Turn warnings into errors, for input that must give none."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -62,7 +62,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_a_file(write, form, recwarn):
+def test_every_form_of_file(write, form, recwarn):
     path = write(form, FORMS[form])
     graph = link_graph_from_files(path)
     assert graph.num_nodes == 40 and graph.protocol == "random" and graph.metric == "mrr"
@@ -73,18 +73,18 @@ def test_forms_of_a_file(write, form, recwarn):
     assert [str(warning.message).split(": ")[-1] for warning in recwarn] == expected.get(form, [])
 
 
-def test_numbers_are_nodes_by_value(write, quiet):
+def test_node_names_that_are_numbers_are_sorted_by_value(write, quiet):
     rows = [(str(u), str(v)) for u, v in itertools.pairwise([*range(8, 12), *range(100, 120)])]
     graph = link_graph_from_files(write("edges.tsv", rows))
     assert graph.node_names == tuple(map(str, [*range(8, 12), *range(100, 120)]))
     rows = [(str(u), str(v)) for u, v in itertools.pairwise(range(24))]
     assert link_graph_from_files(write("edges.tsv", rows)).node_names == ()
-    # a zero in front is part of a name
+    # a leading zero is part of a name
     graph = link_graph_from_files(write("edges.tsv", [*rows, ("007", "3")]))
     assert graph.num_nodes == 25 and graph.node_names[0] == "0" and "007" in graph.node_names
 
 
-def test_split_is_a_function_of_its_index_not_of_the_lines(write, quiet):
+def test_the_split_depends_on_its_index_and_not_on_the_order_of_lines(write, quiet):
     graph = link_graph_from_files(write("a/edges.tsv", RING))
     turned = link_graph_from_files(write("b/edges.tsv", [pair[::-1] for pair in RING[::-1]]))
     other = link_graph_from_files(write("a/edges.tsv", RING), split_index=1)
@@ -118,7 +118,7 @@ def test_given_parts(write, recwarn):
     drawn = pair_keys(torch.cat([graph.valid.negative, graph.test.negative]), 39, is_directed=False)
     assert len(graph.valid.negative) == len(graph.test.negative) == 4
     assert not bool(in_keys(drawn, known.sort().values).any()) and len(drawn.unique()) == 8
-    # links and others are written the same way
+    # links and negatives have the same order of nodes
     for part in (graph.valid.positive, graph.valid.negative, graph.test.positive, graph.test.negative):
         assert bool((part[:, 0] < part[:, 1]).all())
     said = [str(warning.message) for warning in recwarn]
@@ -133,11 +133,11 @@ def test_given_negatives(write, recwarn):
     graph = link_graph_from_files(folder)
     assert named(graph, graph.valid.negative) == [("n9", "n0"), ("n5", "n1")]
     assert named(graph, graph.test.negative) == [("n8", "n2")]
-    # as listed, since the negatives are too
+    # in the order and direction of the file, like the negatives
     assert named(graph, graph.valid.positive) == RING[30:34]
 
 
-def test_what_is_counted(write):
+def test_dropped_links_are_counted_in_warnings(write):
     folder = write_parts(
         write,
         train=[*RING[:34], ("n1", "n0"), ("n0", "n1"), ("n3", "n3"), RING[36][::-1]],
@@ -160,20 +160,20 @@ def test_what_is_counted(write):
     assert {warning.filename for warning in caught} == {__file__}
 
 
-def test_names_that_look_the_same_are_told(write, recwarn):
+def test_names_that_look_the_same_give_a_warning(write, recwarn):
     link_graph_from_files(write("edges.tsv", [*RING, ("n1\u200b", "n3")]))
     assert any(r"'n1\u200b'" in str(warning.message) for warning in recwarn)
 
 
 @pytest.mark.parametrize("header", ["u,v", "user_id,item_id", "id_1,id_2", '"from node","to node"'])
-def test_a_header_that_is_no_header_is_told(write, recwarn, header):
+def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, recwarn, header):
     graph = link_graph_from_files(write("edges.csv", text(RING, ",", header=header + "\n")))
     (said,) = [str(warning.message) for warning in recwarn]
     assert "edges.csv, line 1 looks like a header and was read as a link" in said
     assert "name the columns source, target" in said and graph.num_nodes == 42
 
 
-def test_words_that_are_nodes_are_no_header(write, quiet):
+def test_a_first_line_of_known_nodes_is_no_header(write, quiet):
     names = ["ann", "bob", "cy", "dee", "eve", "fay"]
     pairs = [(u, v) for i, u in enumerate(names) for v in names[i + 1 :]]
     folder = write_parts(write, train=pairs[1:7], valid=[pairs[0], pairs[-1]], test=pairs[8:9])
@@ -182,7 +182,7 @@ def test_words_that_are_nodes_are_no_header(write, quiet):
     link_graph_from_files(write("edges.csv", text(header, ",")))
 
 
-def test_quotes_that_belong_to_names_are_told(write, recwarn):
+def test_quotes_in_names_give_a_warning(write, recwarn):
     graph = link_graph_from_files(write("edges.tsv", text([(f'"{u}"', f'"{v}"') for u, v in RING])))
     (said,) = [str(warning.message) for warning in recwarn]
     assert "edges.tsv: quotes are read as part of the names" in said
@@ -196,7 +196,7 @@ def test_columns_that_are_ignored_are_named(write, recwarn):
     assert said.endswith("edges.csv: columns weight, one without a name are ignored")
 
 
-def test_weights_of_an_npz_file_are_told_to_be_ignored(tmp_path, recwarn):
+def test_ignored_weights_of_an_npz_file_give_a_warning(tmp_path, recwarn):
     edges = np.array([[i, (i + 1) % 40] for i in range(40)]).T
     np.savez(tmp_path / "links.npz", edge_index=edges, edge_weight=np.ones(40))
     link_graph_from_files(tmp_path / "links.npz")
@@ -204,8 +204,8 @@ def test_weights_of_an_npz_file_are_told_to_be_ignored(tmp_path, recwarn):
     assert said.endswith("links.npz: edge_weight ignored: weights and types of edges are not used")
 
 
-def test_a_split_in_an_npz_file_is_told_to_be_ignored(tmp_path, recwarn):
-    """As PyG's RandomLinkSplit names it."""
+def test_an_ignored_split_in_an_npz_file_gives_a_warning(tmp_path, recwarn):
+    """The names are those of PyG's RandomLinkSplit."""
     edges = np.array([[i, (i + 1) % 40] for i in range(40)]).T
     np.savez(
         tmp_path / "links.npz",
@@ -223,8 +223,8 @@ def test_a_split_in_an_npz_file_is_told_to_be_ignored(tmp_path, recwarn):
     assert rest.endswith("links.npz: year ignored")
 
 
-def test_whole_numbers_that_became_floats_are_told(write, recwarn):
-    """A column of pandas that once had gaps."""
+def test_integers_and_equal_floats_as_names_give_a_warning(write, recwarn):
+    """pandas writes integers as floats if their column had missing values."""
     rows = [(f"{i}.0", str((i + 1) % 40)) for i in range(40)]
     graph = link_graph_from_files(write("edges.csv", text(rows, ",", header="source,target\n")))
     assert graph.num_nodes == 80
@@ -232,12 +232,12 @@ def test_whole_numbers_that_became_floats_are_told(write, recwarn):
     assert "40 pairs of nodes differ by .0 alone, kept apart (first: '0' and '0.0')" in said
 
 
-def test_floats_alone_and_versions_are_nobodys_double(write, quiet):
+def test_names_with_dots_without_an_integer_twin_give_no_warning(write, quiet):
     names = [*(f"{i}.0" for i in range(20)), "v1.0", "v1", "a", "a.0"]
     link_graph_from_files(write("edges.csv", text(list(itertools.pairwise(names)), ",")))
 
 
-def test_tables_that_are_not_read_are_told(tmp_path, recwarn):
+def test_tables_that_are_not_read_give_a_warning(tmp_path, recwarn):
     for folder, extra in (
         ("a", "Nodes.csv"),
         ("b", "edges_neg.tsv"),
@@ -249,7 +249,7 @@ def test_tables_that_are_not_read_are_told(tmp_path, recwarn):
         (tmp_path / folder / extra).write_text("id,age\nn1,2\n")
     for folder in "abcd":
         link_graph_from_files(tmp_path / folder)
-        link_graph_from_files(tmp_path / folder)  # once
+        link_graph_from_files(tmp_path / folder)  # no second warning
     said = [str(warning.message) for warning in recwarn]
     assert [one.split(": ")[1] for one in said] == [
         "Nodes.csv not read; did you mean nodes?",
@@ -259,7 +259,7 @@ def test_tables_that_are_not_read_are_told(tmp_path, recwarn):
     nodes = "".join(f"n{i},{i}\n" for i in range(40))
     (tmp_path / "c" / "nodes.csv").write_text("id,age\n" + nodes)
     link_graph_from_files(tmp_path / "c")
-    assert len(recwarn) == 3, "the features are there, and nothing looks misspelt"
+    assert len(recwarn) == 3, "no warning, since nodes.csv exists and no name looks misspelt"
 
 
 def test_directed(write, quiet):
@@ -313,7 +313,7 @@ def test_features(write, recwarn):
     ],
 )
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
-def test_bad_files(write, content, message):
+def test_wrong_files_are_refused(write, content, message):
     with pytest.raises(DataError, match=message) as caught:
         link_graph_from_files(write("edges.tsv", content))
     assert len(str(caught.value).splitlines()) <= 6
@@ -348,13 +348,13 @@ def test_bad_files(write, content, message):
     ],
 )
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
-def test_bad_folders(write, parts, message):
+def test_wrong_folders_are_refused(write, parts, message):
     with pytest.raises(DataError, match=message) as caught:
         link_graph_from_files(write_parts(write, **parts))
     assert len(str(caught.value).splitlines()) <= 6
 
 
-def test_paths_that_are_none(write, tmp_path):
+def test_wrong_paths_are_refused(write, tmp_path):
     with pytest.raises(DataError, match="nowhere: no such file or folder; give a file of links"):
         link_graph_from_files(tmp_path / "nowhere")
     with pytest.raises(DataError, match="or a list of train, valid and test"):
@@ -391,7 +391,7 @@ def test_a_large_file_is_parsed_once(write, own_cache, monkeypatch):
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore::graphzoo.datasets.GraphzooDataWarning")
-def test_whatever_is_in_the_files_nothing_judged_is_seen(write, rows, directed, index):
+def test_evaluated_links_are_not_among_the_edges_of_any_files(write, rows, directed, index):
     parts = {
         part: [(f"v{u}", f"v{v}") for u, v, kind in rows if kind == part[0]] for part in ("train", "valid")
     }
@@ -418,7 +418,7 @@ def test_whatever_is_in_the_files_nothing_judged_is_seen(write, rows, directed, 
         assert not bool((split.negative[:, 0] == split.negative[:, 1]).any())
 
 
-def test_a_drawn_split_is_told_once(tmp_path, caplog):
+def test_a_drawn_split_is_logged_once(tmp_path, caplog):
     path = tmp_path / "told.tsv"
     path.write_text("".join(f"{node}\t{node + 1}\n" for node in range(60)))
     for index in (0, 0, 1):
@@ -436,13 +436,13 @@ def test_names_with_blanks_and_no_other_separator_are_refused(write, line):
 
 
 @pytest.mark.parametrize("behind", [" 0.5", " {'weight': 2}"])
-def test_weights_behind_numbered_nodes_and_attributes_are_ignored(write, behind):
+def test_weights_and_attributes_after_numbered_nodes_are_ignored(write, behind):
     rows = [(str(u), f"{v}{behind}") for u, v in itertools.pairwise(range(30))]
     with pytest.warns(GraphzooDataWarning, match="ignored"):
         assert link_graph_from_files(write("weighted.txt", text(rows, " "))).num_nodes == 30
 
 
-def test_features_in_memory_are_checked_as_those_of_files_are():
+def test_features_in_memory_are_checked():
     edges = torch.tensor([[*range(30)], [*range(1, 31)]])
     x = torch.ones(31, 2)
     for features in (x.double(), x.bool(), x.clone().requires_grad_(), x.to_sparse()):
@@ -455,18 +455,18 @@ def test_features_in_memory_are_checked_as_those_of_files_are():
 
 
 @pytest.mark.parametrize("name", ["val", "validation", "dev"])
-def test_others_call_validation_links_differently(write, name):
+def test_other_names_of_the_validation_file(write, name):
     negatives = {"valid_neg": [("n0", "n9")], "test_neg": [("n0", "n8")]}
     graph = link_graph_from_files(write_parts(write, "parts", **negatives))
     folder = write_parts(write, "other", valid=None, **{name: RING[30:34]}, **negatives)
     (folder / "valid_neg.tsv").rename(folder / "val_neg.tsv")
     other = link_graph_from_files(folder)
     assert other.fingerprint == graph.fingerprint and other.valid.has_own_negatives is False
-    write_parts(write, "other", train=None, test=None, valid=RING[30:32])  # the usual name comes first
+    write_parts(write, "other", train=None, test=None, valid=RING[30:32])  # the usual name is preferred
     assert len(link_graph_from_files(folder).valid.positive) == 2
 
 
-def test_links_that_look_like_comments_are_told(write, recwarn):
+def test_links_that_look_like_comments_give_a_warning(write, recwarn):
     rows = [(f"#{u}", f"#{v}") for u, v in RING[:3]] + RING
     link_graph_from_files(write("edges.tsv", b"# FromNodeId\tToNodeId\n%%MatrixMarket\n" + text(rows)))
     (said,) = [str(warning.message) for warning in recwarn]
@@ -479,7 +479,7 @@ def test_links_that_look_like_comments_are_told(write, recwarn):
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_graph_whose_links_have_no_direction_is_not_taken_as_a_directed_one(tmp_path, stored):
+def test_a_saved_undirected_graph_cannot_be_read_as_directed(tmp_path, stored):
     graph = make_link_graph()
     graph.save(tmp_path / "mine.npz")
     with pytest.raises(UsageError, match="were split as undirected links"):

@@ -1,4 +1,4 @@
-"""Random splits and random pairs: disjoint, complete, a function of the index alone."""
+"""Random splits of links and random pairs: disjoint, complete, and dependent on the index only."""
 
 from collections import Counter
 
@@ -30,7 +30,7 @@ def test_split(num_nodes, num_links, index, directed, listed, random):
     pairs = all_pairs(num_nodes, directed)
     links = pairs[random.sample(range(len(pairs)), num_links)]
     with pytest.MonkeyPatch.context() as patch:
-        # both ways to draw pairs promise the same
+        # two ways to draw pairs, with the same properties
         patch.setattr(splits, "_MOST_LISTED", 1 << 20 if listed else 0)
         train, valid, test = draw_link_split(links, num_nodes, index, is_directed=directed)
         again = draw_link_split(links.flip(0), num_nodes, index, is_directed=directed)
@@ -42,7 +42,7 @@ def test_split(num_nodes, num_links, index, directed, listed, random):
     assert len(set(none)) == len(none)
     assert not set(none) & set(as_keys(links, directed)) and all(u != v for u, v in none)
     if not directed:
-        # nothing but the pair itself may tell links from others
+        # the order of the two nodes must not distinguish links from negatives
         for part in (train, valid.positive, valid.negative, test.positive, test.negative):
             assert bool((part[:, 0] < part[:, 1]).all())
     # the order of the lines does not matter
@@ -51,7 +51,7 @@ def test_split(num_nodes, num_links, index, directed, listed, random):
         assert torch.equal(theirs.positive, ours.positive) and torch.equal(theirs.negative, ours.negative)
 
 
-def test_equal_links_are_drawn_each_for_itself():
+def test_repeated_links_are_drawn_separately():
     once, twice = all_pairs(30, False)[:60], all_pairs(30, False)[60:260:2]
     listed = torch.cat([once, twice, twice.flip(1)])
     train, valid, test = draw_link_split(listed, 30, 0, repeated=True)
@@ -62,16 +62,16 @@ def test_equal_links_are_drawn_each_for_itself():
     assert (len(valid.positive), len(test.positive)) == (13, 26)
     evaluated = Counter(as_keys(torch.cat([valid.positive, test.positive]), False))
     rest = Counter(as_keys(listed, False)) - evaluated
-    # what is not evaluated is trained on, once
+    # links that are not evaluated are training links, once each
     assert Counter(as_keys(train, False)) == Counter(set(rest))
     shared = set(evaluated) & set(rest)
-    # about 85 of 100 evaluated ones that are listed twice
+    # most evaluated links that are listed twice are training links as well
     assert len(shared) > 10 and shared <= set(as_keys(twice, False))
     negative = as_keys(torch.cat([valid.negative, test.negative]), False)
     assert not set(negative) & set(as_keys(listed, False)) and len(set(negative)) == len(negative)
 
 
-def test_indices_are_different_draws_and_global_generators_do_not_matter():
+def test_each_index_is_another_draw_and_the_global_state_does_not_matter():
     links = all_pairs(40, False)[::3]
     first = draw_link_split(links, 40, 0)
     torch.manual_seed(99)
@@ -108,7 +108,7 @@ def test_every_free_pair_can_be_drawn():
         draw_non_links(taken, 9, 7, 0)
 
 
-def test_what_cannot_be_drawn():
+def test_impossible_draws_are_refused():
     with pytest.raises(DataError, match="19 links are too few"):
         draw_link_split(all_pairs(9, False)[:19], 9, 0)
     with pytest.raises(ValueError, match="at least 0, got -1"):

@@ -1,4 +1,4 @@
-"""NodeGraph: what it refuses, what its fingerprint sees, and its file."""
+"""`NodeGraph`: refusals, fingerprint, file."""
 
 import warnings
 from dataclasses import replace
@@ -36,7 +36,7 @@ def sparse(dense):
         return dense.to_sparse_csr()
 
 
-def test_facts():
+def test_counts_and_spec():
     graph = graph_of()
     assert graph.spec == GraphSpec(num_nodes=4, in_channels=2, num_classes=2)
     assert (graph.num_nodes, graph.num_edges, graph.num_classes, graph.is_multi_label) == (4, 4, 2, False)
@@ -73,7 +73,7 @@ def test_facts():
         ),
     ],
 )
-def test_parts_that_do_not_fit(changes, problem):
+def test_wrong_parts_are_refused(changes, problem):
     with pytest.raises(DataError, match=problem):
         graph_of(**changes)
 
@@ -100,7 +100,7 @@ def test_splits_by_name():
         large.split("random-50-50-25")
 
 
-def test_fingerprint_sees_content_not_splits_or_names_of_the_set():
+def test_the_fingerprint_covers_content_and_not_splits_or_the_name():
     graph = graph_of()
     for same in ({"name": "other"}, {"splits": {}}, {"metric": "roc_auc"}):
         assert replace(graph, fingerprint="", **same).fingerprint == graph.fingerprint
@@ -146,11 +146,11 @@ def test_file_round_trip(tmp_path, kind):
     }
     assert [entry.name for entry in path.parent.iterdir()] == ["graph.npz"]
     if kind == "thin":
-        # 2,000 features, three of them not zero
+        # 2,000 features, three of which are not zero
         assert path.stat().st_size < 8_000
 
 
-def test_every_flipped_byte_is_noticed_or_harmless(tmp_path):
+def test_every_flipped_byte_is_detected_or_harmless(tmp_path):
     path = tmp_path / "graph.npz"
     graph = graph_of()
     graph.save(path)
@@ -168,7 +168,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path):
     assert refused > len(data) // 7 / 2
 
 
-def test_content_that_is_not_that_of_the_fingerprint(tmp_path):
+def test_content_with_another_fingerprint_is_refused(tmp_path):
     path = tmp_path / "graph.npz"
     graph_of().save(path)
     with np.load(path) as file:
@@ -183,7 +183,7 @@ def test_content_that_is_not_that_of_the_fingerprint(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_cut_off_file(tmp_path, keep):
+def test_a_truncated_file_is_refused(tmp_path, keep):
     path = tmp_path / "graph.npz"
     graph_of().save(path)
     path.write_bytes(path.read_bytes()[:keep])
@@ -191,7 +191,7 @@ def test_cut_off_file(tmp_path, keep):
         NodeGraph.load(path)
 
 
-def test_missing_file_and_other_content(tmp_path):
+def test_missing_and_other_files_are_refused(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         NodeGraph.load(tmp_path / "none.npz")
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
@@ -199,7 +199,7 @@ def test_missing_file_and_other_content(tmp_path):
         NodeGraph.load(tmp_path / "other.npz")
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "graph.npz"
     graph_of().save(path)
     before = path.read_bytes()
@@ -236,7 +236,7 @@ def test_tidy_edges_names_the_edge():
         tidy_edges(torch.tensor([[0, 3, -1], [1, 5, 2]]), 5)
 
 
-def test_csr_tensor_is_checked_and_quiet():
+def test_csr_tensor_is_checked_and_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = csr_tensor(torch.tensor([0, 1, 1]), torch.tensor([2]), torch.tensor([1.0]), (2, 3))

@@ -1,4 +1,4 @@
-"""Nearest neighbours against a full matrix of distances."""
+"""Nearest neighbours, compared with scikit-learn and for ties."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def test_same_graph_as_scikit_learn(metric, chunk, monkeypatch):
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_equal_points_go_by_number_and_keep_themselves(metric):
+def test_ties_are_broken_by_number_and_every_point_is_its_own_neighbour(metric):
     x = torch.ones(5, 2)
     found = knn_graph(x, 2, metric)
     assert found[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
@@ -38,6 +38,6 @@ def test_zero_vector_and_all_neighbours():
 @pytest.mark.parametrize(
     ("k", "metric", "problem"), [(0, "cosine", "1..5"), (6, "cosine", "1..5"), (2, "l1", "metric")]
 )
-def test_bad_arguments(k, metric, problem):
+def test_wrong_arguments_are_refused(k, metric, problem):
     with pytest.raises(ValueError, match=problem):
         knn_graph(torch.ones(5, 2), k, metric)

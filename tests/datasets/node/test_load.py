@@ -1,4 +1,4 @@
-"""The table and, where GRAPHZOO_DATA is set, every graph that lies there, against PyG and the raw files."""
+"""The table of node data; if GRAPHZOO_DATA is set, all graphs there, compared with PyG and raw files."""
 
 import gzip
 import hashlib
@@ -19,7 +19,7 @@ from graphzoo.datasets.node import load, readers
 from graphzoo.datasets.node.unpickle import read_pickled_array
 
 PLANETOID = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-# name -> nodes, edges in both directions, features, classes; default split and its sizes; fixed splits
+# name: nodes, edges in both directions, features, classes; default split and its sizes; fixed splits
 REAL = {
     "cora": (2708, 10_556, 1433, 7, "public", (140, 500, 1000), {"public": 1, "geom-gcn": 10}),
     "citeseer": (3327, 9_104, 3703, 6, "public", (120, 500, 1000), {"public": 1, "geom-gcn": 10}),
@@ -37,7 +37,7 @@ def as_set(edge_index):
     return {tuple(edge) for edge in edge_index.t().tolist()}
 
 
-def test_the_table_holds_the_promised_names():
+def test_the_table_has_the_documented_names():
     assert list_node_graphs() == [
         *REAL,
         *("ogbn-arxiv", "ogbn-proteins", "pokec", "amazon2m", "digits", "20news", "mini-imagenet"),
@@ -56,11 +56,11 @@ def test_rows_are_complete(name):
         else:
             assert sha256 is None
         assert all(url.startswith(("https://", "http://")) for url in file.urls)
-        # what nobody can check must come over an address that always means the same, or not at all
+        # a file without a hash must have at most one address, or be in an archive
         assert sha256 or source.archive or len(file.urls) <= 1
 
 
-def test_names_are_forgiving_and_errors_suggest():
+def test_spellings_of_names_and_suggestions():
     assert find_node_source("OGBN_Arxiv").name == "ogbn-arxiv"
     with pytest.raises(ValueError, match="citeseer"):
         find_node_source("citeser")
@@ -70,7 +70,7 @@ def test_names_are_forgiving_and_errors_suggest():
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_graph(name, real_data, monkeypatch):
-    """Contents are verified by hash while loading; published data must not warn."""
+    """Loading verifies hashes; published data must give no warning."""
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -97,7 +97,7 @@ def test_real_graph(name, real_data, monkeypatch):
 
 
 @pytest.mark.parametrize("name", PLANETOID)
-def test_planetoid_is_that_of_pyg(name, real_data, tmp_path):
+def test_planetoid_equals_pygs(name, real_data, tmp_path):
     from torch_geometric.datasets import Planetoid
 
     folder = PLANETOID[name]
@@ -115,12 +115,12 @@ def test_planetoid_is_that_of_pyg(name, real_data, tmp_path):
             assert torch.equal(split.train, torch.from_numpy(np.flatnonzero(masks["train_mask"])))
             assert torch.equal(split.valid, torch.from_numpy(np.flatnonzero(masks["val_mask"])))
         covered = sum(split.nodes(part).numel() for part in ("train", "valid", "test"))
-        # the published masks of Cora, and two of CiteSeer's, hold the largest component only
+        # the published masks of Cora, and two of CiteSeer, cover the largest component only
         part = {("citeseer", 4): 2120, ("citeseer", 5): 2120}.get((name, index), graph.num_nodes)
         assert covered == (2485 if name == "cora" else part)
 
 
-def test_actor_is_that_of_pyg(real_data, tmp_path):
+def test_actor_equals_pygs(real_data, tmp_path):
     from torch_geometric.datasets import Actor
     from torch_geometric.utils import remove_self_loops, to_undirected
 
@@ -133,7 +133,7 @@ def test_actor_is_that_of_pyg(real_data, tmp_path):
         assert torch.equal(split.test, data.test_mask[:, index].nonzero().squeeze(1))
 
 
-def test_tolokers_is_that_of_pyg(real_data, tmp_path):
+def test_tolokers_equals_pygs(real_data, tmp_path):
     from torch_geometric.datasets import HeterophilousGraphDataset
 
     shutil.copytree(real_data / "heterophilous" / "tolokers", tmp_path / "tolokers")
@@ -147,7 +147,7 @@ def test_tolokers_is_that_of_pyg(real_data, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["squirrel", "chameleon"])
-def test_filtered_graphs_are_their_files(name, real_data):
+def test_filtered_graphs_equal_their_files(name, real_data):
     folder = f"{name}_filtered"
     graph = load_node_graph(name, root=real_data)
     with np.load(real_data / "heterophilous" / folder / "raw" / f"{folder}.npz") as file:
@@ -174,12 +174,12 @@ def test_deezer_stays_sparse(real_data):
         assert torch.equal(split.train, torch.as_tensor(given["train"]).sort().values)
 
 
-def test_digits_need_neither_root_nor_network(tmp_path, monkeypatch):
+def test_digits_need_no_data_root_and_no_network(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_OFFLINE", "1")
     graph = load_node_graph("digits", root=tmp_path / "nothing")
     assert (graph.num_nodes, graph.x.size(1), graph.num_classes) == (1797, 64, 10)
     assert 0 <= float(graph.x.min()) and float(graph.x.max()) == 1
-    # four neighbours beside itself, in both directions
+    # four neighbours besides the point, in both directions
     assert 1797 * 4 <= graph.num_edges <= 1797 * 8
     same = graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]
     assert float(same.float().mean()) > 0.95
@@ -200,7 +200,7 @@ def test_digits_need_neither_root_nor_network(tmp_path, monkeypatch):
         load_node_graph("digits", num_neighbors=2000)
 
 
-def test_num_neighbors_only_where_there_is_no_graph(tmp_path):
+def test_num_neighbors_is_refused_for_data_with_a_graph(tmp_path):
     with pytest.raises(ValueError, match="cora has a graph of its own"):
         load_node_graph("cora", root=tmp_path, num_neighbors=5)
 
@@ -218,13 +218,13 @@ def test_a_read_only_root_is_never_written_to(real_data, own_cache, monkeypatch)
 def copy_of_chameleon(real_data, tmp_path):
     folder = tmp_path / "root" / "heterophilous" / "chameleon_filtered" / "raw"
     shutil.copytree(real_data / "heterophilous" / "chameleon_filtered" / "raw", folder)
-    # the copy of a read-only folder is one too
+    # the copy of a read-only folder is read-only
     folder.chmod(0o755)
     (folder / "chameleon_filtered.npz").chmod(0o644)
     return folder / "chameleon_filtered.npz"
 
 
-def test_changed_file_is_refused_before_it_is_parsed(copy_of_chameleon, tmp_path, monkeypatch, own_cache):
+def test_a_changed_file_is_refused_before_it_is_parsed(copy_of_chameleon, tmp_path, monkeypatch, own_cache):
     monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     data = bytearray(copy_of_chameleon.read_bytes())
     data[5000] ^= 1

@@ -1,4 +1,4 @@
-"""The user's own graph as a PyG file or an .npz file."""
+"""Own graphs of nodes in PyG or .npz files."""
 
 import os
 import shutil
@@ -88,7 +88,7 @@ def test_every_form_gives_the_same_graph(tmp_path):
     assert node_graph_from_files(tmp_path / "saved.npz").fingerprint == graphs[0].fingerprint
 
 
-def test_what_torch_may_load_stays_as_it_was(tmp_path):
+def test_loading_does_not_change_torchs_safe_globals(tmp_path):
     path = save(tmp_path / "object.pt", Data(**parts()))
     before = list(torch.serialization.get_safe_globals())
     assert Data in before
@@ -96,7 +96,7 @@ def test_what_torch_may_load_stays_as_it_was(tmp_path):
     assert set(torch.serialization.get_safe_globals()) == set(before)
 
 
-def test_directed_stays_as_it_is(path):
+def test_directed_edges_are_kept(path):
     graph = node_graph_from_files(save(path, parts()), directed=True)
     assert torch.equal(graph.edge_index, parts()["edge_index"])
 
@@ -209,7 +209,7 @@ def test_sparse_features(tmp_path):
         ),
     ],
 )
-def test_content_that_cannot_be_used(path, changes, problem):
+def test_wrong_content_is_refused(path, changes, problem):
     assert problem in refusal(save(path, parts(**changes)))
 
 
@@ -226,7 +226,7 @@ def test_a_graph_to_predict_on_needs_no_labels(path):
     )
 
 
-def test_what_was_dropped_is_told(path):
+def test_dropped_edges_give_a_warning(path):
     edges = torch.tensor([[0, 0, 1, 2], [1, 1, 1, 0]])
     with pytest.warns(GraphzooDataWarning) as caught:
         graph = node_graph_from_files(save(path, parts(edge_index=edges)))
@@ -235,7 +235,7 @@ def test_what_was_dropped_is_told(path):
         f"{path}: 1 repeated edge dropped",
     ]
     assert graph.edge_index.tolist() == [[0, 0, 1, 2], [1, 2, 0, 0]]
-    # pointing at the caller
+    # the warning names the caller's line
     assert caught[0].filename == __file__
 
 
@@ -248,7 +248,7 @@ class Hostile:
     "an own .pt file holds code", "refused; no code runs; the message says how to save plain tensors"
 )
 @pytest.mark.parametrize("place", ["entry", "whole", "attribute"])
-def test_code_in_a_file_is_refused_with_the_way_out(tmp_path, monkeypatch, place):
+def test_code_in_a_file_is_refused_with_a_remedy(tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     data = Data(**parts())
     data.note = Hostile()
@@ -266,7 +266,7 @@ def test_object_arrays_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [torch.zeros(3), [1, 2], {}])
-def test_other_content(tmp_path, content):
+def test_other_objects_are_refused(tmp_path, content):
     assert (
         "expected a PyG Data object" in (message := refusal(save(tmp_path / "a.pt", content)))
         or "no x" in message
@@ -275,7 +275,7 @@ def test_other_content(tmp_path, content):
 
 @pytest.mark.fault("an own .pt or .npz file is truncated", "refused by name")
 @pytest.mark.parametrize("keep", [0, 10, 200, -5])
-def test_cut_off_files(path, keep):
+def test_truncated_files(path, keep):
     save(path, parts())
     path.write_bytes(path.read_bytes()[:keep])
     assert "not a readable" in refusal(path)
@@ -293,14 +293,14 @@ def test_an_archive_that_would_fill_the_memory(tmp_path):
     assert "fill the memory" in refusal(tmp_path / "graph.pt")
 
 
-def test_nobody_is_told_to_allow_pickle(tmp_path):
+def test_no_message_suggests_to_allow_pickle(tmp_path):
     path = tmp_path / "any.npz"
     path.write_bytes(bytes(range(7, 200)))
     message = refusal(path)
     assert "not a readable .npz file" in message and "numpy.savez" in message and "pickle" not in message
 
 
-def test_bad_paths(tmp_path):
+def test_wrong_paths_are_refused(tmp_path):
     for bad in (tmp_path / "none.pt", [tmp_path / "a.pt", tmp_path / "b.pt"]):
         with pytest.raises(DataError, match="no such file or folder"):
             node_graph_from_files(bad)
@@ -311,7 +311,7 @@ def test_bad_paths(tmp_path):
             node_graph_from_files(bad)
 
 
-def test_cached(tmp_path, own_cache, monkeypatch):
+def test_the_second_load_reads_the_cache(tmp_path, own_cache, monkeypatch):
     monkeypatch.setattr(cache_module, "_MIN_BYTES", 0)
     path = save(tmp_path / "graph.pt", parts(edge_index=torch.tensor([[0, 0], [1, 0]])))
     with pytest.warns(GraphzooDataWarning, match="1 self-loop"):
@@ -328,7 +328,7 @@ def test_cached(tmp_path, own_cache, monkeypatch):
     assert len(list((own_cache / "parsed").glob("*.npz"))) == 2
 
 
-def test_what_is_not_read_of_a_content_is_told(path):
+def test_an_ignored_split_gives_a_warning(path):
     one_hot = torch.eye(3)[torch.arange(N) % 3]
     with pytest.warns(GraphzooDataWarning) as caught:
         graph = node_graph_from_files(save(path, parts(y=one_hot, train_idx=torch.arange(4))))
@@ -338,7 +338,7 @@ def test_what_is_not_read_of_a_content_is_told(path):
     assert graph.y.shape == (N, 3)
 
 
-def test_everything_else_is_told_too(path):
+def test_other_ignored_parts_give_a_warning(path):
     more = {"edge_weight": torch.ones(N), "edge_time": torch.arange(N), "year": torch.arange(N)}
     with pytest.warns(GraphzooDataWarning) as caught:
         node_graph_from_files(save(path, parts(**more)))
@@ -348,8 +348,8 @@ def test_everything_else_is_told_too(path):
     ]
 
 
-def test_numbers_of_classes_that_never_occur_are_told(path):
-    """255 is what -1 becomes where labels are stored in a byte."""
+def test_class_numbers_without_nodes_give_a_warning(path):
+    """A label of -1 that is stored in a byte becomes 255."""
     y = np.arange(N) % 3
     y[0] = -1
     no_masks = {"train_mask": None, "val_mask": None, "test_mask": None}
@@ -369,7 +369,7 @@ def test_numbers_of_classes_that_never_occur_are_told(path):
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
-def test_words_as_pandas_keeps_them(missing):
+def test_labels_in_arrays_of_objects(missing):
     words = np.array([*"ab" * 5, "b", missing], dtype=object)
     given = {"train_mask": None, "val_mask": None, "test_mask": None}
     graph = node_graph_from_data(parts(y=words, **given))
@@ -382,14 +382,14 @@ def test_words_as_pandas_keeps_them(missing):
 
 
 @pytest.mark.parametrize("form", ["csr", "coo", "csc"])
-def test_features_as_scipy_keeps_them(form):
+def test_features_in_scipy_matrices(form):
     x = (np.arange(3 * N).reshape(N, 3) % 4).astype(np.int8)
     graph = node_graph_from_data(parts(x=scipy.sparse.csr_matrix(x).asformat(form)))
     assert graph.x.layout is torch.sparse_csr and graph.x.to_dense().tolist() == x.tolist()
 
 
 def test_one_test_mask_for_several_splits(path):
-    """As WikiCS has it."""
+    """WikiCS has such masks."""
     mask = torch.stack([torch.arange(N) % 2 == 0, torch.arange(N) % 4 == 0], 1)
     test = torch.arange(N) == 3
     changed = parts(train_mask=mask, val_mask=~mask & ~test[:, None], test_mask=test)
@@ -397,7 +397,7 @@ def test_one_test_mask_for_several_splits(path):
     assert [split.test.tolist() for split in graph.splits["given"]] == [[3], [3]]
 
 
-def test_what_was_dropped_of_a_table_of_edges_names_that_table(tmp_path):
+def test_dropped_edges_of_a_table_are_reported_with_its_name(tmp_path):
     (tmp_path / "nodes.csv").write_text(
         "name,x,label\n" + "".join(f"n{i},{i},{'ab'[i % 2]}\n" for i in range(40))
     )
@@ -421,7 +421,7 @@ def test_a_graph_keeps_its_features_when_the_callers_array_changes():
     assert torch.equal(graph.x.to_dense(), before[0])
 
 
-def test_names_of_classes_are_given_once_each():
+def test_repeated_class_names_are_refused():
     data = {"x": np.eye(3, dtype=np.float32), "edge_index": np.array([[0], [1]]), "y": np.array([0, 1, 2])}
     with pytest.raises(DataError, match="class_names has 'a' twice"):
         node_graph_from_data({**data, "class_names": np.array(["a", "a", "b"])})

@@ -1,4 +1,4 @@
-"""Tables of nodes and edges: what they may hold, and messages that name file, line and value."""
+"""Tables of nodes and edges: accepted forms, and messages with file, line and value."""
 
 import gzip
 import re
@@ -16,7 +16,7 @@ EDGES = "source,target\nann,bob\nbob,cy\ndee,ann\n"
 
 @pytest.fixture
 def tables(tmp_path):
-    """tables(nodes, edges) writes a folder and returns it."""
+    """`tables(nodes, edges)` writes a folder and returns it."""
 
     def write(nodes=NODES, edges=EDGES):
         folder = tmp_path / "shop"
@@ -44,7 +44,7 @@ def test_a_whole_graph(tables):
     )
 
 
-def test_other_ways_to_give_the_same(tables, tmp_path):
+def test_other_forms_of_the_same_tables(tables, tmp_path):
     graph = node_graph_from_files(folder := tables())
     files = [folder / "nodes.csv", folder / "edges.csv"]
     assert node_graph_from_files(files).fingerprint == graph.fingerprint
@@ -74,7 +74,7 @@ def test_numbers_as_names_and_classes(tables):
     rows = "".join(f"{node},{node % 12},{node}.5\n" for node in range(24))
     graph = node_graph_from_files(tables("node,label,f\n" + rows, "source,target\n0,1\n23,5\n"))
     assert graph.node_names == ()
-    # in numeric order, 2 before 10
+    # sorted as numbers: 2 before 10
     assert graph.class_names == tuple(str(number) for number in range(12))
     assert graph.y.tolist() == [node % 12 for node in range(24)]
 
@@ -193,7 +193,7 @@ def nodes_of(*rows, header="id,label,f"):
         (nodes_of("a,1,2", "b,7,2", header="id,label_p,f"), EDGES, "line 3: label_p is '7'"),
     ],
 )
-def test_mistakes_are_named(tables, nodes, edges, problem):
+def test_mistakes_are_refused_with_file_line_and_value(tables, nodes, edges, problem):
     with pytest.raises(DataError, match=problem) as caught:
         node_graph_from_files(tables(nodes, edges))
     assert len(str(caught.value).splitlines()) <= 6
@@ -214,7 +214,7 @@ def test_mistakes_are_named(tables, nodes, edges, problem):
         (nodes_of("ann,x,1,train", "bob,y,2,train", header="id,label,f,split"), "split 0 has no valid nodes"),
     ],
 )
-def test_labels_that_teach_nothing(tables, nodes, problem):
+def test_useless_labels_are_refused(tables, nodes, problem):
     folder = tables(nodes, "source,target\nann,bob\n")
     with pytest.raises(DataError, match=problem):
         node_graph_from_files(folder)
@@ -255,7 +255,7 @@ def test_other_columns_of_edges_are_named(tables, recwarn):
 @pytest.mark.fault(
     "a table of nodes has tens of thousands of columns", "the time to read it does not grow with their square"
 )
-def test_wide_tables_are_no_square(tables, monkeypatch):
+def test_the_time_for_wide_tables_is_not_quadratic(tables, monkeypatch):
     compared = []
 
     class Name(str):
@@ -282,7 +282,7 @@ def test_wide_tables_are_no_square(tables, monkeypatch):
     assert len(compared) < 20 * 2 * wide
 
 
-def test_names_that_look_the_same_are_told(tables, recwarn):
+def test_names_that_look_the_same_give_a_warning(tables, recwarn):
     node_graph_from_files(tables(NODES.replace("bob", "a\u200bnn"), "source,target\nann,cy\n"))
     (said,) = [str(warning.message) for warning in recwarn]
     assert r"'a\u200bnn'" in said and "1 pair of nodes looks the same" in said
@@ -298,7 +298,7 @@ def test_the_case_of_label_and_split_does_not_matter(tables):
     assert graph.class_names == ("Rich",)
 
 
-def test_tables_of_other_endings_are_found(tables, tmp_path):
+def test_tables_with_other_extensions_are_found(tables, tmp_path):
     folder = tables(NODES.replace(",", "\t"), EDGES.replace(",", ";"))
     graph = node_graph_from_files(folder)
     (folder / "nodes.csv").rename(folder / "nodes.tsv")
@@ -310,7 +310,7 @@ def test_tables_of_other_endings_are_found(tables, tmp_path):
 
 
 @pytest.mark.parametrize("columns", ["0,1,2", "400.5,401,401.5", "401.5,401,400.5"])
-def test_columns_may_be_called_by_numbers(tables, columns):
+def test_columns_may_have_numbers_as_names(tables, columns):
     graph = node_graph_from_files(
         tables(
             nodes_of("ann,x,1,2,3", "bob,y,1,2,4", header=f"id,label,{columns}"), "source,target\nann,bob\n"
@@ -320,21 +320,21 @@ def test_columns_may_be_called_by_numbers(tables, columns):
 
 
 @pytest.mark.parametrize("word", ["NA", "?", "unknown", "-1"])
-def test_labels_that_may_mean_unknown_are_questioned(tables, word):
+def test_labels_that_may_mean_unknown_give_a_warning(tables, word):
     folder = tables(NODES.replace("dee,,", f"dee,{word},"))
     with pytest.warns(GraphzooDataWarning, match=rf"label '{re.escape(word)}' is taken as a class"):
         node_graph_from_files(folder)
 
 
 @pytest.mark.parametrize(("one", "other"), [("yes", "Yes"), ("1", "1.0"), ("-2", "-2.00")])
-def test_classes_that_may_be_one_are_told(tables, one, other):
+def test_classes_that_may_be_the_same_give_a_warning(tables, one, other):
     folder = tables(nodes_of(f"ann,{one},1", f"bob,{other},2", "cy,10,3"), "source,target\nann,bob\n")
     with pytest.warns(GraphzooDataWarning, match="labels .*, .* are taken as different classes") as caught:
         assert node_graph_from_files(folder).num_classes == 3
     assert repr(one) in str(caught[0].message) and repr(other) in str(caught[0].message)
 
 
-def test_masks_in_a_table_are_told_to_be_features(tables):
+def test_masks_in_a_table_give_a_warning(tables):
     folder = tables(nodes_of("ann,x,1,0", "bob,y,0,1", header="id,label,train_mask,Test_Mask"), "ann,bob\n")
     with pytest.warns(
         GraphzooDataWarning, match="train_mask, Test_Mask: read as features; give a split as a col"
@@ -347,7 +347,7 @@ def test_blanks_around_values_do_not_matter(tables):
     assert spaced.fingerprint == node_graph_from_files(tables()).fingerprint
 
 
-def test_a_node_in_the_place_of_the_header_is_asked_about(tables):
+def test_a_node_in_the_place_of_the_header_gives_a_warning(tables):
     folder = tables(nodes_of("bob,1", "cy,2", header="ann,0.5"), "source,target\nbob,cy\n")
     with pytest.warns(
         GraphzooDataWarning, match=r"read as names of columns, one of them '0.5'; is line 1 a node\?"
@@ -355,7 +355,7 @@ def test_a_node_in_the_place_of_the_header_is_asked_about(tables):
         node_graph_from_files(folder, require_labels=False)
 
 
-def test_a_list_of_names_beside_the_table_is_left_alone(tables):
+def test_a_list_of_names_beside_the_table_is_ignored(tables):
     folder = tables()
     graph = node_graph_from_files(folder)
     (folder / "nodes.txt").write_text("ann\nbob\n")
@@ -367,8 +367,8 @@ def test_commas_in_a_name_of_a_column(tables):
     assert graph.feature_names == ("age", "income, net")
 
 
-def test_true_and_false_are_1_and_0(tables):
-    """As `pandas.get_dummies` leaves the columns of a word."""
+def test_true_and_false_are_read_as_1_and_0(tables):
+    """`pandas.get_dummies` makes such columns."""
     text = "id,label,red,f\nann,a,True,1\nbob,b,False,2\ncy,a,true,3\n"
     graph = node_graph_from_files(tables(text, "source,target\nann,bob\n"))
     assert graph.x.tolist() == [[1, 1], [0, 2], [1, 3]]
@@ -376,7 +376,7 @@ def test_true_and_false_are_1_and_0(tables):
         node_graph_from_files(tables(text.replace("False", "0"), "source,target\nann,bob\n"))
 
 
-def test_measurements_as_labels_are_told(tables):
+def test_measurements_as_labels_give_a_warning(tables):
     folder = tables(nodes_of("ann,0.25,1", "bob,3,2", "cy,0.75,3"), "source,target\nann,bob\n")
     with pytest.warns(
         GraphzooDataWarning, match=r"labels such as 0\.25 are taken as classes; there is no regression"

@@ -1,4 +1,4 @@
-"""Splits as named, hashed artefacts; random ones are functions of an index."""
+"""Splits of nodes: names, fingerprints, and random splits that depend on an index."""
 
 import itertools
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_random_split_is_a_partition_of_the_labelled_nodes(num_nodes, index, wei
     assert torch.equal(torch.cat([split.nodes(part) for part in PARTS]).sort().values, labelled)
 
 
-def test_sizes_of_the_papers():
+def test_sizes_are_those_of_the_papers():
     # NodeFormer on Cora (1354/677/677), LINKX on Deezer (14,140/7,070/7,071)
     assert sizes(random_split(torch.zeros(2708, dtype=torch.int64))) == [1354, 677, 677]
     assert sizes(random_split(torch.zeros(28_281, dtype=torch.int64))) == [14_140, 7_070, 7_071]
@@ -56,20 +56,20 @@ def test_draws_depend_on_the_index_alone():
     for index, split in enumerate(draws):
         assert random_split(y, index=index).fingerprint == split.fingerprint
     assert len({split.fingerprint for split in draws}) == 20
-    # every node trains in about half of the draws: a fair coin, 20 times for 1000 nodes
+    # each node is a training node in about half of the 20 draws, with binomial counts
     counts = torch.stack([torch.bincount(split.train, minlength=1000) for split in draws]).sum(0).double()
     assert abs(counts.mean() - 10) < 1e-9
     assert 3 < counts.var() < 7
 
 
 def test_known_draw():
-    """The published splits must never change."""
+    """The draws of kept results must never change."""
     split = random_split(torch.zeros(12, dtype=torch.int64), index=3)
     assert [split.nodes(part).tolist() for part in PARTS] == [[2, 3, 4, 7, 9, 11], [0, 1, 10], [5, 6, 8]]
     assert split.fingerprint.startswith("5e6138453e458010")
 
 
-def test_multi_label_nodes_count_with_one_known_label():
+def test_nodes_with_several_labels_need_one_known_label():
     y = torch.full((40, 2), float("nan"))
     y[:8, 1] = 1.0
     split = random_split(y)
@@ -99,13 +99,13 @@ def test_per_class_split():
         ({"index": -1}, "at least 0"),
     ],
 )
-def test_per_class_split_that_cannot_be(arguments, problem):
+def test_impossible_per_class_splits_are_refused(arguments, problem):
     with pytest.raises(ValueError, match=problem):
         per_class_split(torch.arange(2000) % 4, **arguments)
 
 
 def test_redrawn_split():
-    """As many training nodes of each class, drawn anew; every test node, and no other, stays one."""
+    """Training and validation nodes are drawn anew, with the same number per class; test nodes stay."""
     y = torch.arange(90) % 3
     fixed = NodeSplit("public", 0, torch.arange(10), torch.arange(10, 60), torch.arange(60, 80))
     draws = [redrawn_split(y, fixed, index=index) for index in range(4)]
@@ -116,9 +116,9 @@ def test_redrawn_split():
         assert split.test.equal(fixed.test)
     assert len({split.fingerprint for split in draws}) == 4
     assert redrawn_split(y, fixed, index=3).fingerprint == draws[3].fingerprint
-    assert all(split.train.max() >= 10 for split in draws), "of the validation nodes, too"
+    assert all(split.train.max() >= 10 for split in draws), "validation nodes are drawn, too"
     labels = torch.zeros(90, 2)
-    assert sizes(redrawn_split(labels, fixed)) == [10, 50, 20], "several labels: nodes of all kinds"
+    assert sizes(redrawn_split(labels, fixed)) == [10, 50, 20], "with several labels, only sizes are kept"
     with pytest.raises(ValueError, match="at least 0"):
         redrawn_split(y, fixed, index=-1)
 
@@ -139,16 +139,16 @@ def test_redrawn_split_of_a_graph():
         several.split("public-redrawn")
     with pytest.raises(ValueError, match="unknown split 'public-redrwn'") as refused:
         several.split("public-redrwn")
-    assert "public-redrawn" not in str(refused.value), "not offered either"
+    assert "public-redrawn" not in str(refused.value), "it is not possible here, so it is not suggested"
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (0.5, 0.5, 0.5), (1.0, 0.5, -0.5), (0.5, 0.25, 0.2)])
-def test_shares_that_make_no_sense(fractions):
+def test_wrong_fractions_are_refused(fractions):
     with pytest.raises(ValueError, match="sum 1"):
         random_split(torch.zeros(100, dtype=torch.int64), fractions=fractions)
 
 
-def test_no_labels_no_split():
+def test_a_split_without_labels_is_refused():
     with pytest.raises(ValueError, match="0 labelled nodes"):
         random_split(torch.full((100,), -1))
 
@@ -172,6 +172,6 @@ def test_a_node_in_two_parts():
 @pytest.mark.parametrize(
     ("name", "here"), [("random-60-30-20", ", but their sum is 110"), ("random-0-50-50", "")]
 )
-def test_shares_in_a_name_that_make_no_sense_name_the_option(name, here):
+def test_wrong_fractions_in_a_name_are_refused_with_the_option(name, here):
     with pytest.raises(UsageError, match=rf"--data.split {name}: .* with sum 100{here}$"):
         draw_split(torch.zeros(100, dtype=torch.int64), name, 0)

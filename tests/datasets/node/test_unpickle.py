@@ -1,4 +1,4 @@
-"""Pickles: data of every age is read, anything else is refused before it is called."""
+"""Pickles: data of all protocol versions are read, anything else is refused before it is called."""
 
 import collections
 import io
@@ -39,7 +39,7 @@ def test_sparse_matrix_and_tensor(tmp_path, protocol):
     assert torch.equal(read_pickle(store(tmp_path, tensor, protocol)), tensor)
 
 
-def test_sparse_entries_named_twice_are_added():
+def test_repeated_sparse_entries_are_summed():
     rows = SparseRows()
     rows.data, rows.indices, rows.indptr = np.array([1.0, 2.0, 4.0]), np.array([1, 1, 0]), np.array([0, 2, 3])
     rows._shape = (2, 2)
@@ -79,7 +79,7 @@ def test_anything_else_is_refused(tmp_path, monkeypatch, hostile, protocol):
 
 @pytest.mark.fault("a tensor in a pickle hides another pickle", "refused; no code runs")
 def test_a_storage_is_loaded_as_weights_only(tmp_path):
-    """A tensor's bytes are themselves a file that could ask for anything."""
+    """The bytes of a tensor's storage are a file of `torch.save`, which may contain code."""
     buffer = io.BytesIO()
     torch.save(Hostile(os.system, f"touch {tmp_path}/run"), buffer)
 
@@ -94,7 +94,7 @@ def test_a_storage_is_loaded_as_weights_only(tmp_path):
 
 @pytest.mark.fault("the pickle of a data set is damaged", "refused; the message says to download it again")
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage", b"\x80\x02cnumpy\nndarray\n(tR."])
-def test_damaged_pickles(tmp_path, content):
+def test_damaged_pickles_are_refused(tmp_path, content):
     path = tmp_path / "data.pkl"
     path.write_bytes(content)
     with pytest.raises(DataError, match="fetch it again"):
