@@ -1,1 +1,1 @@
-"""What tests share: small data, references, the command in this process."""
+"""Code that several tests use: small data, reference implementations, the command in this process."""

@@ -1,4 +1,4 @@
-"""Attention with its whole N x N matrix, written out, and inputs for it."""
+"""Attention with explicit N x N matrices, and inputs for it."""
 
 import math
 
@@ -13,7 +13,7 @@ from helpers.knowformer_reference import attend
 
 
 def explicit_prototype(query, key, value, norm):
-    """The N x N form, query by query and head by head."""
+    """Prototype attention with N x N matrices, for each query and head."""
     _, batch, heads, _ = query.shape
     return torch.stack(
         [
@@ -25,7 +25,7 @@ def explicit_prototype(query, key, value, norm):
 
 
 def similarities(query, key, norm, bias, eps):
-    """Weights before they are normalised, as Eq. 18 to 20 say: [H, N, N]."""
+    """Weights before normalisation, [H, N, N] (Eq. 18 to 20)."""
     heads = []
     for q, k in zip(query.unbind(1), key.unbind(1), strict=True):
         axis = 1 if norm == "l2" else None

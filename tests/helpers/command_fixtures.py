@@ -1,4 +1,4 @@
-"""A tiny knowledge graph in files, and the command run inside this process; the root conftest loads them."""
+"""Fixtures of tiny graphs in files, and of the command in this process; the root conftest loads them."""
 
 import json
 import os
@@ -18,13 +18,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def pytest_sessionfinish():
-    """The processes that the tests have shared end with them."""
+    """End the process server that the tests share."""
     warm_python.stop()
 
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """An empty current folder; nothing of the caller's environment shows."""
+    """An empty current folder, without the caller's environment variables."""
     monkeypatch.chdir(tmp_path)
     for name in ("GRAPHZOO_RUN_DIR", "GRAPHZOO_CONFIGS", "LOCAL_RANK", "WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
@@ -52,7 +52,7 @@ def tiny_kg(tmp_path_factory):
 
 @pytest.fixture
 def cli(capsys, workplace):
-    """`cli(*arguments)` in an empty folder -> status, out, err; stdout and stderr of this run only."""
+    """`cli(*arguments)` runs the command in an empty folder and returns its status, out and err."""
     from graphzoo.cli import main
 
     def run(*arguments):
@@ -66,7 +66,7 @@ def cli(capsys, workplace):
 
 @pytest.fixture
 def fit(cli, tiny_kg):
-    """`fit(*more)`: a small KnowFormer on the tiny graph; fails the test unless it ends with status 0."""
+    """`fit(*more)` trains a small KnowFormer on the tiny graph; a test fails at another status."""
 
     def run(*arguments, epochs=2, status=0):
         command = ["fit", "--model", "knowformer", "--data", "kg", "--data.path", tiny_kg, *SMALL]
@@ -104,7 +104,7 @@ def tiny_nodes(tmp_path_factory):
 
 @pytest.fixture
 def fit_nodes(cli, tiny_nodes):
-    """`fit_nodes(*more)`: a small GALiT on the tiny graph; fails the test unless it ends with that status."""
+    """`fit_nodes(*more)` trains a small GALiT on the tiny graph; a test fails at another status."""
 
     def run(*arguments, model="galit", epochs=3, status=0):
         command = ["fit", "--model", model, "--data", "nodes", "--data.path", tiny_nodes]
@@ -118,7 +118,7 @@ def fit_nodes(cli, tiny_nodes):
 
 @pytest.fixture(scope="session")
 def links(tmp_path_factory):
-    """A folder with own links: communities, split as in `make_link_graph`, with features."""
+    """A folder of own links: the graph, split and features of `make_link_graph`."""
     from helpers.link_files import write_links
 
     return write_links(tmp_path_factory.mktemp("links"))
@@ -126,7 +126,7 @@ def links(tmp_path_factory):
 
 @pytest.fixture
 def fit_links(cli, links):
-    """`fit_links(*more, model=...)`: a small run on the own links; fails unless it ends with that status."""
+    """`fit_links(*more, model=...)` trains on the own links; a test fails at another status."""
 
     def run(*arguments, model="pencil", epochs=2, status=0):
         names = ["fit", "--model", model, "--data", "links", "--data.path", links]
@@ -147,7 +147,7 @@ def results():
 
 @pytest.fixture
 def process():
-    """`process(*arguments)`: the command in a process of its own; `options` are those of the interpreter."""
+    """`process(*arguments)` runs the command in another process; `options` are for the interpreter."""
 
     def run(*arguments, options=()):
         code = "import sys; from graphzoo.cli import main; sys.exit(main())"

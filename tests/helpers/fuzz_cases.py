@@ -1,4 +1,4 @@
-"""What the readers are fuzzed with: good files of every kind, ways to spoil them, and what may come of it."""
+"""Fuzzing of the readers: good files of every kind, ways to damage them, and the allowed outcomes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _node_arrays() -> dict[str, np.ndarray]:
 
 def _kg_npz() -> bytes:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the splits are the same triples
+        warnings.simplefilter("ignore")  # the warning that the splits have the same triples
         for split in ("train", "valid", "test"):
             (Path(folder) / f"{split}.txt").write_bytes(_TRIPLES)
         return _written(_load("from_files", folder)[0].save)
@@ -107,7 +107,7 @@ def _pickle() -> bytes:
     return pickle.dumps({"x": np.arange(6.0), "names": ["a", "b"]}, protocol=4)
 
 
-# Readers: each takes a folder in which the spoiled file lies under its name.
+# Readers take the path of a damaged file and write the files that they need beside it.
 
 
 def _read_triples(path: Path) -> object:
@@ -216,7 +216,7 @@ def _read_preset(path: Path) -> object:
     return read_header(path)
 
 
-# reader -> (function, {file name: a good file})
+# Reader: its function, and a good file for each file name.
 READERS: dict[str, tuple[Callable[[Path], object], dict[str, Callable[[], bytes]]]] = {
     "triples": (
         _read_triples,
@@ -284,7 +284,7 @@ def _stored_links():
 
 @cache
 def good(reader: str, name: str) -> bytes:
-    """The good file of that name."""
+    """The content of the good file with that name."""
     return READERS[reader][1][name]()
 
 
@@ -342,7 +342,7 @@ _NUMBER = re.compile(rb"\d+")
 
 @st.composite
 def spoiled(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
-    """A good file with some harm done to it, or random bytes."""
+    """A damaged copy of a good file, or random bytes."""
     if draw(st.integers(0, 19)) == 0:
         return draw(st.binary(max_size=200))
     data = draw(st.sampled_from(seeds))
@@ -401,11 +401,11 @@ def _spoil(draw: st.DrawFn, data: bytes, seeds: list[bytes]) -> bytes:
 
 
 def _spoil_member(draw: st.DrawFn, data: bytes, seeds: list[bytes]) -> bytes:
-    """Harm inside an archive whose check sums are right again afterwards."""
+    """Damage inside an archive, with correct checksums."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {info.filename: archive.read(info) for info in archive.infolist()}
-    except Exception:  # spoiled already
+    except Exception:  # the archive is damaged already
         return data
     if not members:
         return data
@@ -425,30 +425,30 @@ def _spoil_member(draw: st.DrawFn, data: bytes, seeds: list[bytes]) -> bytes:
     packed = zipfile.ZIP_DEFLATED if way == "packed" else zipfile.ZIP_STORED
     with zipfile.ZipFile(buffer, "w", packed) as archive:
         for member, content in members.items():
-            # no time of day in it: the same draw is the same file
+            # ZipInfo without a time: the same draw must give the same file
             archive.writestr(zipfile.ZipInfo(member), content, packed)
     return buffer.getvalue()
 
 
 def bound_memory(more: int) -> None:
-    """Let this process have at most so many bytes more than it has."""
+    """Limit this process to `more` bytes beyond what it uses."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + more
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def check(reader: str, name: str, data: bytes, folder: Path, *, seconds: float = SECONDS) -> str:
-    """Read a file; say whether it was taken or refused.
+    """Read a file and return "read" or "refused".
 
     Args:
         reader: Key of `READERS`.
-        name: Name of the file, one of the reader's.
+        name: A file name of the reader.
         data: Its content.
         folder: An empty folder.
-        seconds: What the reader may take.
+        seconds: Time limit.
 
     Raises:
-        Exception: whatever is no refusal of at most six lines that names the file.
+        Exception: for any other outcome; a refusal has at most six lines and names the file.
     """
     path = folder / name
     path.write_bytes(data)

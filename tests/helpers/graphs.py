@@ -1,4 +1,4 @@
-"""Graphs on which scipy's, networkx's and hand-made results are compared."""
+"""Graphs for the tests of heuristics."""
 
 import networkx as nx
 import numpy as np
@@ -20,7 +20,7 @@ def random_graph(num_nodes=70, num_edges=130, seed=0, directed=False):
     generator = np.random.default_rng(seed)
     edge_index = generator.integers(0, num_nodes - 6, (2, num_edges))
     edge_index = np.concatenate([edge_index, edge_index[:, :9], [[3, 4], [3, 4]]], axis=1)
-    # Two components of their own, and four isolated nodes.
+    # A component of two nodes, `last` and the next, and at least five isolated nodes.
     last = num_nodes - 6
     edge_index[edge_index == last - 1] = 0
     edge_index = np.concatenate([edge_index, [[last], [last + 1]]], axis=1)

@@ -1,4 +1,4 @@
-"""KGCompletion on families, whose rule it can learn in seconds."""
+"""KGCompletion on a small graph of families, whose rule can be learned in seconds."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ SMALL = {"hidden_channels": 16, "num_layers": 1, "num_heads": 2}
 
 
 def write_family(folder, families=40, seed=0):
-    """grandparent = parent of parent: every family is a -> b -> c by parent, and a -> c by grandparent."""
+    """Families with the rule "a parent of a parent is a grandparent", in three splits."""
     generator = torch.Generator().manual_seed(seed)
     facts, asked = [], []
     for i in range(families):

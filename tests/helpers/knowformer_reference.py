@@ -1,4 +1,4 @@
-"""KnowFormer as the specification writes it: query by query, edge by edge, explicit N x N attention."""
+"""Reference implementation of KnowFormer: one query and edge at a time, explicit N x N attention."""
 
 import math
 
@@ -62,7 +62,7 @@ def attend_by_features(q, k, v, projection):
 
 
 def encode(weights, edges, num_nodes, head, relation, noise, settings):
-    """States [N, D] of one query; `noise` [L, N]; dropout off."""
+    """States [N, D] of one query without dropout; `noise` is [L, N]."""
     channels, num_heads = settings["hidden_channels"], settings["num_heads"]
     query = weights["relation_embedding.weight"][relation]
     x = torch.zeros(num_nodes, channels, dtype=query.dtype)

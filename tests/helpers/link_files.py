@@ -1,4 +1,4 @@
-"""Own links as files, made of the small link graph."""
+"""The small link graph as files of own links."""
 
 from helpers.link_graphs import make_link_graph
 

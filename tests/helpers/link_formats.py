@@ -8,7 +8,7 @@ import torch
 from graphzoo.datasets.link import load, table
 from helpers.node_formats import csv_gz
 
-# name -> folder of the split
+# data set: folder of its split
 SPLITS = {"ddi": "target", "collab": "time", "ppa": "throughput", "citation2": "time"}
 NODES = 30
 
@@ -22,7 +22,7 @@ def accept_small_files(monkeypatch):
 
 
 def ogb_content(kind, seed=0):
-    """What an archive holds: tables and split dictionaries by path."""
+    """The content of an archive: tables and dictionaries of splits by path."""
     draw = np.random.default_rng(seed)
     pairs = np.stack(np.triu_indices(NODES, 1), axis=1)
     pairs = pairs[draw.permutation(len(pairs))]

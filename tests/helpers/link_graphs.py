@@ -1,4 +1,4 @@
-"""Small graphs with missing links for tests of DataModule, task and command."""
+"""Small graphs with missing links, for tests of data modules, tasks and the command."""
 
 import torch
 from torch import Tensor
@@ -12,12 +12,12 @@ NODES = COMMUNITIES * SIZE
 def make_link_graph(
     *, own_negatives: int = 0, features: bool = True, seed: int = 0, **changes: object
 ) -> LinkGraph:
-    """Communities that are densely linked inside and not at all between; features say the community, noisily.
+    """Communities with dense links inside and none between; features are the community plus noise.
 
     Args:
-        own_negatives: K negatives of each positive; 0: a shared pool of as many as there are positives.
-        features: Whether nodes have any.
-        seed: Which graph.
+        own_negatives: Number K of negatives per positive; 0 gives a shared pool, as large as the positives.
+        features: Whether nodes have features.
+        seed: Of the random graph.
         **changes: Other fields of the graph.
     """
     generator = torch.Generator().manual_seed(seed)

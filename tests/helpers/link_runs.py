@@ -1,4 +1,4 @@
-"""Runs of link prediction as `graphzoo fit` leaves them, after some steps on a small graph."""
+"""Runs of link prediction on a small graph, in the form of `graphzoo fit`."""
 
 import warnings
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ def encoders():
 
 
 def link_data(graph=None, **settings):
-    """A DataModule on a graph that is in no file."""
+    """A data module of a graph in memory."""
     from graphzoo.datamodules import LinkDataModule
 
     found = LinkDataModule(**{"batch_size": 64, "depth": 1, "num_neighbors": 6, **settings})

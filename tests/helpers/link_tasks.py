@@ -1,4 +1,4 @@
-"""LinkPrediction with small encoders of every kind, in a trainer and outside one."""
+"""LinkPrediction with small encoders of every kind, with and without a Trainer."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ ENCODERS = {
 
 
 def data(graph=None, **settings):
-    """A DataModule on a graph that is in no file."""
+    """A data module of a graph in memory."""
     found = LinkDataModule(**{"batch_size": 64, "depth": 1, "num_neighbors": 12, "max_nodes": 26, **settings})
     found._load = lambda download: graph or make_link_graph()
     return found
@@ -36,7 +36,7 @@ def fit(encoder, datamodule, epochs, **settings):
 
 
 def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
-    """A task ready for steps outside a trainer."""
+    """A task that can take steps without a Trainer."""
     datamodule.setup("fit")
     torch.manual_seed(0)
     task = LinkPrediction(ENCODERS[encoder], **settings)
@@ -51,7 +51,7 @@ def build(encoder, datamodule, *, world_size=1, accumulate=1, **settings):
         limit_train_batches=1.0,
         val_check_interval=1.0,
     )
-    task.fit_to_memory = lambda: None  # it needs a whole trainer
+    task.fit_to_memory = lambda: None  # it needs a complete Trainer
     task.on_fit_start()
     return task
 

@@ -1,4 +1,4 @@
-"""What a computation allocates, counted operator by operator: the same figures in every run."""
+"""Memory that a computation allocates, summed over its operators and so equal in every run."""
 
 import weakref
 
@@ -8,12 +8,12 @@ from torch.utils._pytree import tree_leaves
 
 
 class MemoryRecorder(TorchDispatchMode):
-    """Follows every tensor that an operator returns while it is on, in forward and backward passes.
+    """Records every tensor that an operator returns, in forward and backward passes.
 
     Attributes:
-        largest: Elements of the largest one.
-        peak_bytes: The most that all storages made so far and still in use had at one time.
-        written_bytes: Sum over all operators of the bytes they returned, views left out: a measure of work.
+        largest: Number of elements of the largest tensor.
+        peak_bytes: Largest size of all live storages together.
+        written_bytes: Bytes that all operators returned, without views; a measure of work.
     """
 
     def __init__(self):

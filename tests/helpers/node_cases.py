@@ -1,4 +1,4 @@
-"""Every node encoder with some settings, and a graph for all of them."""
+"""All node encoders with several settings, and a graph for them."""
 
 import torch
 
@@ -25,7 +25,7 @@ CASES = {
 
 
 def graph(num_nodes=30, channels=9):
-    # every node has an edge that arrives, as GAT without self-loops wants it
+    # every node has an in-edge, as needed by GAT without self-loops
     ring = torch.stack([torch.arange(num_nodes), torch.arange(num_nodes).roll(1)])
     edge_index = torch.cat([ring, torch.randint(0, num_nodes, (2, 2 * num_nodes))], 1)
     x = torch.randn(num_nodes, channels) * (torch.rand(num_nodes, channels) < 0.5)

@@ -1,4 +1,4 @@
-"""Encoders that show what the task hands them."""
+"""Encoders that record the arguments of their calls."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from graphzoo.layers import NoiseStream, SparseLinear, dropout
 
 
 class Averaging(NodeEncoder):
-    """Linear map of a node's features and of its neighbours' mean; edges are needed in every call."""
+    """Linear maps of a node's features and of its neighbours' mean; it needs edges in every call."""
 
     def __init__(self, spec, *, hidden_channels: int = 8, p: float = 0.0):
         super().__init__()
@@ -29,7 +29,7 @@ class Averaging(NodeEncoder):
 
 
 class Prepared(NodeEncoder):
-    """Looks at the edges once: row sums of the neighbours' features; has an auxiliary loss."""
+    """Needs edges only in `precompute`, which sums features of neighbours; it has an auxiliary loss."""
 
     needs_edges = False
     weight = 0.25

@@ -1,4 +1,4 @@
-"""Small files in the formats of the data sets that are too large, or not at hand, for a test."""
+"""Small files in the formats of data sets that are too large or not available in tests."""
 
 import gzip
 import io
@@ -30,7 +30,7 @@ def ring(num_nodes):
 
 
 def ogb_tables(kind, num_nodes=40, seed=0):
-    """Path in an OGB archive -> table, for "arxiv", "proteins" or "products"."""
+    """Tables by their path in an OGB archive, for "arxiv", "proteins" or "products"."""
     draw = np.random.default_rng(seed)
     edges = ring(num_nodes)
     order = draw.permutation(num_nodes)
@@ -58,7 +58,7 @@ def csv_gz(values):
 
 
 def write_ogb(folder, kind, num_nodes=40):
-    """The unpacked folder, as ogb leaves it."""
+    """Write the unpacked folder in ogb's layout."""
     tables = ogb_tables(kind, num_nodes)
     for name, values in tables.items():
         path = folder / f"{name}.csv.gz"
@@ -92,7 +92,7 @@ def write_pokec(folder, num_nodes=40):
 
 
 def write_newsgroups(folder, per_group=4):
-    """An archive with one word per group beside common ones, and a group that is not wanted."""
+    """Write an archive with one word per group, common words, and a group that is not used."""
     folder.mkdir(parents=True)
     with tarfile.open(folder / "20news-bydate.tar.gz", "w:gz") as archive:
         for part in ("train", "test"):
@@ -108,7 +108,7 @@ def write_newsgroups(folder, per_group=4):
 
 
 def mini_imagenet(num_nodes=30):
-    """Contents of the pickle: tensors and arrays of three parts."""
+    """The content of the pickle: tensors and arrays of three parts."""
     x = torch.randn(num_nodes, 8, generator=torch.Generator().manual_seed(0))
     y = np.arange(num_nodes) % 3 + 64
     ends = {"train": slice(0, 20), "val": slice(20, 25), "test": slice(25, None)}

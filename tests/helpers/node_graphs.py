@@ -1,11 +1,11 @@
-"""A small graph with labels, and the files it is read from."""
+"""A small graph with labels, and its file."""
 
 import numpy as np
 import torch
 
 
 def small_parts(seed=0, *, num_nodes=60, num_classes=3, num_features=12):
-    """Arrays of a graph whose features and edges tell the class: x, edge_index, y and three masks."""
+    """Arrays x, edge_index, y and three masks; features and edges depend on the class."""
     generator = np.random.default_rng(seed)
     y = np.arange(num_nodes) % num_classes
     x = generator.random((num_nodes, num_features)).astype(np.float32) * 0.5
@@ -19,14 +19,14 @@ def small_parts(seed=0, *, num_nodes=60, num_classes=3, num_features=12):
 
 
 def write_npz(path, **changes):
-    """The graph as an .npz file; `changes` replace its arrays, None drops them."""
+    """Write the graph to an .npz file; `changes` replace arrays, and None omits them."""
     parts = {**small_parts(), **changes}
     np.savez(path, **{name: value for name, value in parts.items() if value is not None})
     return str(path)
 
 
 def yes_no_labels(num_nodes=60, num_labels=4, seed=1):
-    """[N, C] of 0, 1 and NaN; every label has both answers in every part of the split."""
+    """Labels [N, C] of 0, 1 and NaN; every label has both values in every part of the split."""
     generator = torch.Generator().manual_seed(seed)
     y = (torch.rand(num_nodes, num_labels, generator=generator) < 0.5).float()
     y[torch.rand(num_nodes, num_labels, generator=generator) < 0.2] = float("nan")

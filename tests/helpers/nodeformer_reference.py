@@ -1,4 +1,4 @@
-"""NodeFormer as the specification writes it: explicit N x N matrices, node by node, head by head."""
+"""Reference implementation of NodeFormer: one node and head at a time, explicit N x N matrices."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 
 
 def pattern_powers(edge_index, num_nodes, num_orders):
-    """A_1 with self-loops and the patterns of its squares; row v, column u for an edge u -> v."""
+    """A_1 with self-loops, and the patterns of its repeated squares; an edge u -> v is in row v, column u."""
     pattern = torch.eye(num_nodes, dtype=torch.float64)
     for source, target in edge_index.t().tolist():
         pattern[target, source] = 1
@@ -68,7 +68,7 @@ def encode(
 ):
     """States, the mean over layers of L_edge, and the attention matrices [L][H] of [N, N].
 
-    `draws` holds, layer by layer, the random directions [M, D] and the Gumbel noise [N, H, K] or None.
+    `draws` has, for each layer, the random directions [M, D] and the Gumbel noise [N, H, K] or None.
     """
     num_nodes = x.shape[0]
     patterns = pattern_powers(edge_index, num_nodes, max(rb_order, 1))

@@ -1,4 +1,4 @@
-"""Notebooks without Jupyter: their cells are run in order, and the last expression of each is shown."""
+"""Run notebooks without Jupyter: all cells in order, with the output of the last expression of each."""
 
 import ast
 import contextlib
@@ -19,12 +19,12 @@ def read_notebook(path):
 
 
 def sources(notebook):
-    """The code of its cells, in their order."""
+    """The code of the cells in order."""
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def run_cells(codes):
-    """What each cell prints, and what its last expression shows: MIME types and texts; None without one."""
+    """For each cell the printed text, and its last expression as MIME types and texts or None."""
     names = {"__name__": "__main__"}
     results = []
     for number, code in enumerate(codes, 1):
@@ -39,7 +39,7 @@ def run_cells(codes):
 
 
 def shown(value):
-    """What a notebook shows of a value."""
+    """A value as a notebook shows it: MIME types and texts."""
     data = {"text/plain": repr(value)}
     if hasattr(value, "_repr_html_") and (html := value._repr_html_()):
         data["text/html"] = html
@@ -47,7 +47,7 @@ def shown(value):
 
 
 def with_outputs(notebook, results):
-    """The notebook with what its cells printed and showed."""
+    """The notebook with the outputs of its cells."""
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, (cell, (printed, data)) in enumerate(zip(cells, results, strict=True), 1):
         cell["execution_count"], cell["outputs"] = number, []

@@ -1,4 +1,4 @@
-"""Classes that the tests name by their dotted path, as a user would name his own."""
+"""Own classes of a user, which tests give by their import path."""
 
 import builtins
 import os
@@ -13,7 +13,7 @@ from torch import nn
 from graphzoo.encoders.base import NodeEncoder, QueryEncoder
 from graphzoo.types import GraphSpec
 
-# Small enough for a second per run, with every part of the encoder in it.
+# A run takes a second, and the encoder has all its parts.
 SMALL = [
     "--model.encoder.hidden_channels=8",
     "--model.encoder.num_heads=2",
@@ -45,7 +45,7 @@ QUIET_CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
 class SendSignal(Callback):
     """Sends a signal to this process when one batch of one epoch begins.
 
-    Epoch -1 is the check before training, -2 the test. `then` is who answers the next signal.
+    Epoch -1 is the sanity check before training, -2 the test. `then` is the handler after the signal.
     """
 
     def __init__(self, epoch: int, batch: int, name: str = "SIGTERM"):
@@ -70,14 +70,14 @@ class SendSignal(Callback):
 
 
 class InterruptTest(Callback):
-    """Ctrl-C while the best checkpoint is tested."""
+    """Sends Ctrl-C during the test of the best checkpoint."""
 
     def on_test_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx=0):
         os.kill(os.getpid(), signal.SIGINT)
 
 
 class FullDisk(Callback):
-    """Lets no file grow beyond some bytes from one epoch on; once, so that the run can be gone on with."""
+    """Limits the size of files from one epoch on, and only once, so that the run can be resumed."""
 
     def __init__(self, epoch: int, size: int):
         self.epoch, self.size, self.limits = epoch, size, None
@@ -99,7 +99,7 @@ class FullDisk(Callback):
 
 
 class BreakLoss(Callback):
-    """Turns a weight into NaN at one step."""
+    """Sets a weight to NaN at one step."""
 
     def __init__(self, step: int):
         self.step = step
@@ -110,7 +110,7 @@ class BreakLoss(Callback):
 
 
 class BreakScores(Callback):
-    """Turns every weight into NaN when the validation of one epoch begins."""
+    """Sets all weights to NaN when the validation of one epoch begins."""
 
     def __init__(self, epoch: int):
         self.epoch = epoch
@@ -133,7 +133,7 @@ class BreakStep(Callback):
 
 
 class Picky(Callback):
-    """Refuses its argument with Python's own error."""
+    """Refuses its argument with a ValueError."""
 
     def __init__(self, size: int):
         raise ValueError(f"size must be odd, got {size}")
@@ -147,7 +147,7 @@ class BreakBegin(Callback):
 
 
 class OwnModule(LightningModule):
-    """A LightningModule that knows nothing of graphzoo: no seed, no monitor, no encoder."""
+    """A LightningModule that is not a graphzoo task: it has no seed, monitor or encoder."""
 
     def __init__(self, width: int = 3):
         super().__init__()
@@ -168,7 +168,7 @@ class OwnModule(LightningModule):
 
 
 class OwnEncoder(QueryEncoder):
-    """The smallest query encoder."""
+    """A minimal query encoder."""
 
     def __init__(self, spec: GraphSpec, *, hidden_channels: int = 4):
         super().__init__()
@@ -180,7 +180,7 @@ class OwnEncoder(QueryEncoder):
 
 
 class OwnNodeEncoder(NodeEncoder):
-    """The smallest node encoder: it knows nothing of noise, precomputation or sparse features."""
+    """A minimal node encoder, without noise, precomputation or sparse features."""
 
     def __init__(self, spec: GraphSpec, *, hidden_channels: int = 4):
         super().__init__()
@@ -193,7 +193,7 @@ class OwnNodeEncoder(NodeEncoder):
 
 
 class LazyNodeEncoder(OwnNodeEncoder):
-    """One whose weights have no size before the first batch."""
+    """A node encoder whose weights have no shape before the first batch."""
 
     def __init__(self, spec: GraphSpec, *, hidden_channels: int = 4):
         super().__init__(spec, hidden_channels=hidden_channels)
@@ -201,7 +201,7 @@ class LazyNodeEncoder(OwnNodeEncoder):
 
 
 class RunOutInside(Callback):
-    """The encoder asks for more memory than there can be, at one step, once."""
+    """Makes the encoder allocate too much memory at one step, and only once."""
 
     def __init__(self, step: int):
         self.step = step
@@ -217,9 +217,9 @@ class RunOutInside(Callback):
 
 
 class RunOut(Callback):
-    """Asks for more memory than there can be, at one step, once: the error is that of torch's allocator.
+    """Allocates too much memory at one step, and only once; torch's allocator raises the error.
 
-    Between the loss and its backward pass, where no step continues in halves.
+    This is between the loss and its backward pass, where a step is not retried in halves.
     """
 
     def __init__(self, step: int):

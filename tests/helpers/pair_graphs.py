@@ -1,4 +1,4 @@
-"""Graphs and a literal sampler for the tests of `PairSubgraphSampler`."""
+"""Graphs and a reference sampler for the tests of `PairSubgraphSampler`."""
 
 import networkx as nx
 import torch
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 
 def random_graph(num_nodes, num_edges, seed=0):
-    """Edges with repeats, self-loops and both directions of some, [2, E]."""
+    """Random edges [2, E], some of them repeated, self-loops or in both directions."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(num_nodes, (2, num_edges), generator=generator)
 
@@ -25,7 +25,7 @@ def as_networkx(edge_index, num_nodes, *, directed=False):
 
 
 def literal_sample(graph, u, v, *, depth, num_neighbors, max_nodes, rng):
-    """The definition, step by step: nodes of one pair's subgraph in order; `rng` a `random.Random`."""
+    """Nodes of one pair's subgraph in order, by the definition; `rng` is a `random.Random`."""
     graph = graph.to_undirected()
     graph.remove_edges_from([(u, v)])
     union = {u, v}
@@ -47,7 +47,7 @@ def literal_sample(graph, u, v, *, depth, num_neighbors, max_nodes, rng):
 
 
 def nodes_of(subgraphs, row):
-    """Node numbers of one padded subgraph, as a list."""
+    """Node numbers of one padded subgraph as a list."""
     return subgraphs.nodes[row, : subgraphs.num_nodes[row]].tolist()
 
 
@@ -58,7 +58,7 @@ def assert_equal(a, b):
 
 
 class Sample:
-    """Collates by sampling; at the top of a module, so that it can be sent to a worker."""
+    """A collate function that samples; it is at module level, so that it can be pickled for a worker."""
 
     def __init__(self, sampler):
         self.sampler = sampler

@@ -1,4 +1,4 @@
-"""Subgraphs around pairs, made by hand."""
+"""Subgraphs around pairs, made without a sampler."""
 
 import torch
 
@@ -32,6 +32,6 @@ def pad(subgraphs, width):
 
 
 def pick(subgraphs, rows):
-    """Some of the pairs, padded as before."""
+    """Some of the pairs with the same padding."""
     rows = torch.as_tensor(rows)
     return PairSubgraphs(subgraphs.nodes[rows], subgraphs.adjacency[rows], subgraphs.num_nodes[rows])

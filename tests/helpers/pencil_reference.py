@@ -1,4 +1,4 @@
-"""PENCIL as the paper writes it: one pair at a time, the wide encoding, explicit softmax, head by head."""
+"""Reference implementation of PENCIL: one pair and head at a time, with the wide encoding."""
 
 import math
 
@@ -21,7 +21,7 @@ def encoding(links, max_nodes):
 
 
 def square_operator(tokens, max_nodes, norm):
-    """The operator of the multiplicative residual, cut out of the encoding, [N + 2, N + 2] (App. A)."""
+    """The operator of the multiplicative residual, taken from the encoding, [N + 2, N + 2] (App. A)."""
     num_nodes = tokens.shape[0] - 2
     source = tokens[:, max_nodes : max_nodes + num_nodes] + tokens[:, :num_nodes]  # Eq. 6
     operator = torch.cat([source, torch.zeros(num_nodes + 2, 2, dtype=torch.float64)], 1)  # Eq. 7
@@ -48,7 +48,7 @@ def gelu(x):
 
 
 def bert_layer(weights, name, h, num_heads, kept=None):
-    """T_k; `kept` holds factors of dropout: of attention [H, T, T], of its output and the FFN's [T, D]."""
+    """T_k; `kept` has the dropout factors of attention [H, T, T], its output and the FFN's output [T, D]."""
     channels = h.shape[1]
     width = channels // num_heads
     query, key, value = linear(weights, f"{name}.query_key_value", h).split(channels, 1)

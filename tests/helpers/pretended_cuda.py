@@ -1,8 +1,8 @@
-"""Steps on CUDA tensors that have no memory, and a count of what would keep the host waiting for a device.
+"""Steps on fake CUDA tensors, and a count of the operators at which the host would wait for the device.
 
-`FakeTensorMode` gives tensors on "cuda" without a GPU. Values are then unknown, so an operator whose result
-depends on them is answered with made-up ones: all true, all distinct, all counted. Autograd cannot go back
-through such tensors where torch is built for the CPU, so backward passes are counted on the CPU.
+`FakeTensorMode` gives tensors on "cuda" without a GPU. Their values are unknown, so an operator whose result
+depends on values gets invented ones: masks are all true, numbers all distinct. With a CPU build of torch,
+autograd does not work on such tensors, so backward passes are counted on the CPU.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from graphzoo.layers import attention
 from graphzoo.ops import sparse
 
 aten = torch.ops.aten
-# Where torch keeps what it asks of each kind of device, by the number of the kind.
+# The symbol of torch's registry of device guards, and the numbers of two device types in it.
 _GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
 _CUDA, _META = 1, 14
 
@@ -29,8 +29,8 @@ class Waits(TorchDispatchMode):
     """Counts operators for which the host waits: `found["item"]`, `found["nonzero"]`, `found["copy"]`, ...
 
     Args:
-        device: Kind of the device that is waited for. "cpu" counts the numbers that are read on the host, for
-            which it would wait if the tensors were elsewhere; copies are not seen there.
+        device: Type of the device. "cpu" counts the values that the host reads, for which it would wait if
+            the tensors were on another device; copies are not counted then.
     """
 
     def __init__(self, device="cuda"):
@@ -51,7 +51,7 @@ class Waits(TorchDispatchMode):
                 if name == "item" and any(args[0] is x for x in self._found_none):
                     return False
                 return _made_up(func, packet, args, kwargs)
-        if packet is aten.any:  # of a check, which finds nothing
+        if packet is aten.any:  # part of a check, which must find nothing
             self._found_none.append(out := func(*args, **kwargs))
             return out
         if self.device == "cpu":
@@ -59,13 +59,13 @@ class Waits(TorchDispatchMode):
         if packet in (aten.copy_, aten._to_copy):
             return self._copied(func, packet, args, kwargs)
         if packet in (aten.index_put_, aten.index_put, aten._index_put_impl_) and _on_host(args[2]):
-            self.found["copy"] += 1  # of the value
+            self.found["copy"] += 1  # a copy of the value
         return func(*args, **kwargs)
 
     def _leaving(self, func, packet, args, kwargs):
-        """An operator that has no argument on the device."""
+        """Call an operator without an argument on the device."""
         if packet is aten._local_scalar_dense and isinstance(args[0], FakeTensor):
-            return 1.0 if args[0].is_floating_point() else 1  # the optimiser's count of steps, on the host
+            return 1.0 if args[0].is_floating_point() else 1  # the optimizer's step count, on the host
         if self.device == "cpu":
             return func(*args, **kwargs)
         if packet is aten._to_copy and torch.device(kwargs.get("device") or "cpu").type == self.device:
@@ -84,7 +84,7 @@ class Waits(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _waits_in(self, packet, args, kwargs):
-        """What the operator waits for; None: for nothing."""
+        """Why the host waits at the operator; None if it does not."""
         if packet in _WAITING:
             return _WAITING[packet]
         if packet is aten.repeat_interleave and kwargs.get("output_size") is None:
@@ -146,7 +146,7 @@ def _made_up(func, packet, args, kwargs):
 
 
 class PretendedGenerator(torch.Generator):
-    """A generator of the host that says it is the device's: nothing is drawn of it."""
+    """A CPU generator that reports a CUDA device; nothing is drawn from it."""
 
     def __new__(cls, device="cpu"):
         return super().__new__(cls, "cpu")
@@ -157,7 +157,7 @@ class PretendedGenerator(torch.Generator):
 
 
 class PretendedCsr:
-    """A sparse matrix on the device, of which fake tensors know nothing; its products wait for nothing."""
+    """Replaces sparse matrices, which fake tensors do not support; its products need no synchronisation."""
 
     def __init__(self, rowptr, col, values, shape):
         self._values, self.shape = values, shape
@@ -174,9 +174,9 @@ class PretendedCsr:
 
 @contextmanager
 def pretended_cuda(monkeypatch):
-    """Tensors on "cuda:0" without memory, whether or not torch is built for it.
+    """Fake tensors on "cuda:0", with CUDA and CPU builds of torch.
 
-    Name the device with its number: torch built for the CPU takes "cuda" alone for the meta device in `to`.
+    Give the device with its number: in CPU builds of torch, `to("cuda")` is the meta device here.
     """
     monkeypatch.setattr(torch, "Generator", PretendedGenerator)
     monkeypatch.setattr(attention, "_global_state_of", lambda generator: nullcontext())
@@ -188,7 +188,7 @@ def pretended_cuda(monkeypatch):
 
 @contextmanager
 def _guard():
-    """Lend CUDA what torch knows of the meta device: nothing is done. Builds for CUDA have their own."""
+    """In CPU builds of torch, register the meta device's guard, which does nothing, for CUDA."""
     if torch.version.cuda is not None:
         yield
         return
@@ -206,7 +206,7 @@ def _guard():
 
 @contextmanager
 def autocast_to(dtype):
-    """`torch.autocast("cuda", dtype)`, which refuses where there is no GPU; None: as without."""
+    """`torch.autocast("cuda", dtype)`, which torch refuses without a GPU; None for no autocast."""
     if dtype is None:
         yield
         return
@@ -224,7 +224,7 @@ def autocast_to(dtype):
 
 
 def move_weights(module, device="cuda"):
-    """Parameters and buffers of a LightningModule, without values, on the device; inside `pretended_cuda`."""
+    """Replace a LightningModule's parameters and buffers by fake ones on the device, in `pretended_cuda`."""
     for part in module.modules():
         for name, value in part._parameters.items():
             if value is not None:

@@ -1,6 +1,6 @@
-"""What tests/tasks/test_processes.py runs in one and in several processes: `process_jobs.py FOLDER OUT`.
+"""Jobs that tests/tasks/test_processes.py runs in one and in several processes: `process_jobs.py FOLDER OUT`.
 
-Started as torchrun starts its processes: rank and number of processes come from the environment.
+Rank and number of processes are in environment variables, as with torchrun.
 """
 
 import json
@@ -19,7 +19,7 @@ from helpers.node_graphs import write_npz, yes_no_labels
 
 FAMILIES = 15  # 15 validation and test triples, 30 queries
 
-# name -> what is judged; tests/tasks/test_processes.py asserts that every figure has the same bits
+# Evaluations by name. tests/tasks/test_processes.py asserts that every figure has the same bits.
 JUDGED = {
     "kg": "knowledge graph: ranks of 14 triples in batches of 5 queries",
     "kg-near": "knowledge graph: neighbourhoods of 20 entities, and the whole graph beside it",
@@ -32,7 +32,7 @@ JUDGED = {
     "links-nodes": "links, GALiT: states of the whole graph",
     "links-rmse": "links, PENCIL: a heuristic's scores, RMSE",
 }
-# name -> what is trained; the loss of every step is compared to 2e-5
+# Trainings by name. The loss of every step must agree to 2e-5.
 TRAINED = {
     "kg-bce": "KnowFormer, `bce`, batches of 8, the last of one query",
     "kg-parts": "KnowFormer, `ce`, batches of 12 in micro-batches of 2",
@@ -76,7 +76,7 @@ def _mixture(folder: Path, world_size: int, **data: Any) -> tuple[Any, Any]:
 
     encoder = partial(KnowFormerAny, hidden_channels=8, num_layers=1, num_heads=2, dropout=0.0)
     names = [str(folder / "families"), str(folder / "friends")]
-    # slow steps: rounding, which Adam makes large where a gradient is next to nothing, shall not grow
+    # a small learning rate, since Adam amplifies the rounding of gradients near zero
     task = KGCompletion(encoder, loss="filtered_ce", lr=2e-4)
     return task, MixtureDataModule(names=names, neighbourhood=8, **data)
 
@@ -151,18 +151,18 @@ _MAKE: dict[str, Callable[[Path, int], tuple[Any, Any]]] = {
 
 
 def make(name: str, folder: Path | str, **data: Any) -> Any:
-    """The DataModule of a job.
+    """The data module of a job.
 
     Args:
-        name: Of the job.
-        folder: Where `write_data` wrote.
-        **data: Further arguments.
+        name: Name of the job.
+        folder: Folder of `write_data`.
+        **data: Further arguments of the data module.
     """
     return partial(_MAKE[name], **data)(Path(folder), 1)[1]
 
 
 def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
-    """Figures as hexadecimal numbers; of a training also its steps' losses and a sum over its weights."""
+    """Figures of a job as hexadecimal numbers; for a training also losses of steps and a sum of weights."""
     from lightning.pytorch import Trainer, seed_everything
 
     task, datamodule = _MAKE[name](folder, world_size)
@@ -179,7 +179,7 @@ def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
     before_step = task.on_before_optimizer_step
 
     def note_gradients(optimizer: torch.optim.Optimizer) -> None:
-        """What processes have agreed on in the first step: Adam would hide a wrong scale of the loss."""
+        """Record the gradients of the first step; with Adam, losses do not show a wrong scale of the loss."""
         if not gradients:
             gradients.extend(float(p.grad.norm()) for p in task.parameters() if p.grad is not None)
         before_step(optimizer)
@@ -219,7 +219,7 @@ def run(name: str, folder: Path, world_size: int) -> dict[str, Any]:
 
 
 def main(folder: Path, out: Path) -> None:
-    """Run all jobs, one after another; each process writes what it found to OUT-RANK."""
+    """Run all jobs; each process writes its results to OUT-RANK."""
     warnings.filterwarnings("ignore")
     world_size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     found = {name: run(name, folder, world_size) for name in _MAKE}

@@ -1,7 +1,7 @@
-"""Runs that go on with another number of processes, and what stops all of them: `process_resume.py FOLDER`.
+"""Runs that are resumed with another number of processes, and errors in one process.
 
-Started as torchrun starts its processes, see tests/tasks/test_process_resume.py; the single process calls
-`go_on` itself.
+tests/tasks/test_process_resume.py starts `process_resume.py FOLDER` with the environment variables of
+torchrun, and calls `go_on` for the single process.
 """
 
 import json
@@ -21,7 +21,7 @@ from graphzoo.errors import NonFiniteError, UsageError
 from helpers.process_jobs import _MAKE as MAKE
 from helpers.process_jobs import write_data
 
-# what is trained -> items that one process accumulates, while W of them accumulate a W-th
+# Job: batches that a single process accumulates; each of W processes accumulates 1/W of them.
 CASES = {"kg-bce": 1, "links-galit": 1, "nodes-parts": 6}
 EPOCHS = 2
 STOPS = ("inside", "end")
@@ -29,7 +29,7 @@ BROKEN = ("loss", "scores")
 
 
 class Keep(Callback):
-    """Copies the checkpoint with which the second step of the second epoch, and that epoch, begin."""
+    """Copies the checkpoints from the start of the second epoch and of its second step."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Keep(Callback):
 
 
 class BreakOne(Callback):
-    """Turns a weight into NaN in the last process alone."""
+    """Sets all weights to NaN in the last process only."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -70,7 +70,7 @@ class BreakOne(Callback):
 def train(
     name: str, folder: Path, world_size: int, run: Path, *, ckpt: Path | None = None, more: Any = ()
 ) -> dict[str, Any]:
-    """The losses of the steps, and which samples each of them had in this process."""
+    """The losses of all steps, and the samples of each step in this process."""
     task, datamodule = MAKE[name](folder, world_size)
     losses: list[float] = []
     seen: list[list[Any]] = []
@@ -91,12 +91,12 @@ def train(
     task.log_training, task.training_step = note, note_samples
     seed_everything(0, verbose=False)
     trainer = Trainer(
-        # in single precision Adam enlarges the last bits of sums that are cut at other places
+        # in float32, Adam amplifies rounding differences of sums in another order
         max_epochs=EPOCHS, precision="64-true", accelerator="cpu", devices=world_size,
         strategy="ddp" if world_size > 1 else "auto",
         accumulate_grad_batches=max(1, CASES[name] // world_size),
         callbacks=[NanGuard(), *more, *([] if ckpt else [LastCheckpoint(run, minutes=0, seconds=0)])],
-        # Lightning's own would land in the current folder
+        # Lightning's checkpoints would be in the current folder
         enable_checkpointing=not ckpt, logger=False, enable_progress_bar=False, enable_model_summary=False,
         num_sanity_val_steps=0,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def train(
 
 
 def whole(folder: Path, world_size: int) -> dict[str, Any]:
-    """The runs that nothing stops."""
+    """Uninterrupted runs."""
     found = {}
     for name in CASES:
         run = folder / f"run-{world_size}-{name}"
@@ -114,7 +114,7 @@ def whole(folder: Path, world_size: int) -> dict[str, Any]:
 
 
 def go_on(folder: Path, world_size: int, before: int) -> dict[str, Any]:
-    """The runs of `before` processes gone on with by others; a refusal is its text."""
+    """Resume the runs of `before` processes with `world_size` processes; a refusal is returned as text."""
     found: dict[str, Any] = {}
     for name in CASES:
         for stop in STOPS:
@@ -130,7 +130,7 @@ def go_on(folder: Path, world_size: int, before: int) -> dict[str, Any]:
 
 
 def break_one(folder: Path, world_size: int) -> dict[str, str]:
-    """What every process says where one of them finds a bad number."""
+    """The errors in this process if one process finds a number that is not finite."""
     found = {}
     for kind in BROKEN:
         try:
@@ -141,7 +141,7 @@ def break_one(folder: Path, world_size: int) -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    """What one of several processes does; the files of the single process are there already."""
+    """Run one of several processes; the files of the single process must exist."""
     warnings.filterwarnings("ignore")
     world_size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     found = {
@@ -153,7 +153,7 @@ def main(folder: Path) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """The data that all of them read."""
+    """Write the data of all jobs."""
     write_data(folder)
 
 

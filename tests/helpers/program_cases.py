@@ -20,7 +20,7 @@ NODES = {
 
 
 def trained(task, spec):
-    """Built, with weights away from their beginning."""
+    """A built task whose weights differ from their initial values."""
     task.build(spec)
     with torch.no_grad():
         for parameter in task.parameters():
@@ -29,7 +29,7 @@ def trained(task, spec):
 
 
 def a_graph(num_nodes=40, num_features=5):
-    """Distinct edges without loops, both directions."""
+    """Features and distinct edges in both directions, without self-loops."""
     pairs = torch.combinations(torch.arange(num_nodes))
     pairs = pairs[torch.randperm(len(pairs))[: 3 * num_nodes]].t()
     return torch.rand(num_nodes, num_features), torch.cat([pairs, pairs.flip(0)], 1)

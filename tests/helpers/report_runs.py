@@ -1,4 +1,4 @@
-"""Run directories as `graphzoo fit` leaves them, written by hand: no training is needed to read files."""
+"""Run directories in the form of `graphzoo fit`, written without training."""
 
 import csv
 import json
@@ -55,7 +55,7 @@ def write_run(
         writer.writeheader()
         for epoch in range(epochs):
             value = test + 0.01 - 0.05 * abs(epoch - best) / epochs + 0.001 * seed
-            # the learning rate's monitor names no epoch
+            # LearningRateMonitor logs no epoch
             writer.writerow({"step": epoch, "lr-Adam": 0.01 / (1 + epoch)})
             writer.writerow({"step": epoch, f"val/{metric}": value, "val/loss": 1 / value, "epoch": epoch})
             loss = 2 * math.exp(-epoch / 3) + 0.01 * seed
@@ -116,12 +116,12 @@ def write_row(folder, seeds=(0, 1, 2), **settings):
 
 
 NASTY = '<script>alert("x")</script> & $a$ -- ünï 中文'
-# what XML forbids, however it is escaped
+# characters that XML forbids, even if escaped
 CONTROL = "\x1b[31mred\x00 \ufffe"
 
 
 def every_kind():
-    """One table of each kind, with names that are markup."""
+    """One table of each kind, with markup and control characters in names."""
     from pandas import DataFrame
 
     from graphzoo.analysis import Table

@@ -1,4 +1,4 @@
-"""Runs that are killed at named places, and everything that must not show that they were."""
+"""Runs that are killed at certain stops, and all state that must be equal after resuming."""
 
 import csv
 import dataclasses
@@ -21,7 +21,7 @@ from graphzoo.tasks import HeuristicEstimation, KGCompletion, LinkPrediction, No
 from helpers.link_graphs import make_link_graph
 from helpers.node_graphs import write_npz
 
-# name -> (epoch, batch, hook): the hook at which the process dies; the disk holds what it held then.
+# Stop: epoch, batch and hook at which the process is killed.
 STOPS = {
     "between two steps": (0, 2, "on_train_batch_start"),
     "inside a step": (1, 3, "on_train_batch_start"),
@@ -35,7 +35,7 @@ EPOCHS = 3
 
 @dataclasses.dataclass
 class Case:
-    """One kind of run: what it trains, on what, and the parts that a step is made of."""
+    """One kind of run: task, data module, batches per step, Trainer settings, callbacks."""
 
     task: Callable[[], object]
     data: Callable[[Path, int], object]
@@ -45,7 +45,7 @@ class Case:
 
 
 def triples_in(path, entities=12):
-    """A folder with 84 triples, of which 60 are for training; as it is if it is there."""
+    """A folder with 84 triples, 60 of them for training; an existing folder is kept."""
     if not path.is_dir():
         path.mkdir(parents=True)
         source = random.Random(0)
@@ -66,7 +66,7 @@ def kg(folder, workers, **settings):
 
 
 def mixture(folder, workers, neighbourhood=8):
-    """As many queries an epoch, about two graphs, one of which has no more than 8 entities."""
+    """60 queries per epoch on two graphs, one of which has only 8 entities."""
     paths = [triples_in(folder / "kg"), triples_in(folder / "small", entities=8)]
     return MixtureDataModule(
         names=paths,
@@ -82,7 +82,7 @@ def nodes(folder, workers, **settings):
     """60 nodes, 30 of them for training."""
     folder.mkdir(parents=True, exist_ok=True)
     path = write_npz(folder / "nodes.npz")
-    settings = {"standardize_features": False, **settings}  # as they are, validation tells epochs apart
+    settings = {"standardize_features": False, **settings}  # so that epochs differ in validation
     return NodeDataModule(name="nodes", path=path, num_workers=workers, **settings)
 
 
@@ -170,7 +170,7 @@ CASES = {
     "link-prediction, KnowFormer": Case(lambda: LinkPrediction(knowformer, **RATES), links),
     "heuristic-estimation, PENCIL": Case(lambda: HeuristicEstimation(pencil, **RATES), links),
 }
-# Cases whose loader takes processes, with which the stops inside an epoch are tried too.
+# Cases that are tested with worker processes, too.
 WITH_WORKERS = (
     "kg-completion, KnowFormer",
     "kg-completion, KnowFormer, neighbourhoods",
@@ -182,15 +182,15 @@ STOPS_WITH_WORKERS = ("inside a step", "exactly at the end of an epoch")
 
 
 def exists(name, stop):
-    """Whether a run of the case comes by the stop."""
+    """Whether a run of the case reaches the stop."""
     if stop == "after a validation inside an epoch":
         return bool(CASES[name].trainer)
-    # a whole graph is one step an epoch
+    # a whole graph has one step per epoch
     return "whole graph" not in name or stop not in ("between two steps", "inside a step")
 
 
 def table():
-    """The stops of every case as Markdown: the numbers of loader processes with which a stop is tried."""
+    """A Markdown table of cases and stops; cells are the tested numbers of worker processes."""
     lines = [f"| run | {' | '.join(STOPS)} |", "|---" * (len(STOPS) + 1) + "|"]
     for name in CASES:
         cells = []
@@ -202,7 +202,7 @@ def table():
 
 
 def digest(value):
-    """A number for everything in a batch: samples, labels, negatives, subgraphs."""
+    """A hash of everything in a batch: samples, labels, negatives, subgraphs."""
     found = hashlib.sha256()
 
     def add(part):
@@ -228,7 +228,7 @@ def digest(value):
 
 
 class Seen(Callback):
-    """Writes down what each step is made of."""
+    """Records epoch, number and hash of every batch."""
 
     def __init__(self):
         self.batches = []
@@ -238,7 +238,7 @@ class Seen(Callback):
 
 
 class Killed(Callback):
-    """Copies the run's folder whenever a stop is reached: what a process leaves that is killed just then."""
+    """Copies the run's folder at each stop, as a process that is killed there would leave it."""
 
     def __init__(self, run, stops):
         self.run, self.stops, self.seen = run, stops, {}
@@ -266,7 +266,7 @@ def train(case, run, *, workers=0, resume=None, more=(), seed=0, epochs=EPOCHS):
     """Fit a case in a folder, from the start or from a checkpoint.
 
     Returns:
-        What each step was made of, and the trainer.
+        Epoch, number and hash of every batch, and the Trainer.
     """
     torch.manual_seed(seed)
     task, seen = case.task(), Seen()
@@ -304,7 +304,7 @@ def rows(run):
 
 
 def difference(one, other, where=""):
-    """Where two plain values or tensors differ first, bit for bit; empty when they do not."""
+    """The first place at which two plain values or tensors differ in a bit; empty if they are equal."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         same = one.dtype == other.dtype and one.shape == other.shape
         return "" if same and bool((one.eq(other) | (one.isnan() & other.isnan())).all()) else where
@@ -321,7 +321,7 @@ def difference(one, other, where=""):
 
 
 def state_of(path):
-    """What a checkpoint says of the training; not where it lies."""
+    """The training state in a checkpoint, without paths."""
     found = torch.load(path, weights_only=True)
     kept = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "graphzoo")
     averages = ("current_model_state", "averaging_state")

@@ -1,4 +1,4 @@
-"""The row operations of KnowFormer with arguments for each, and a function for `map_rows`."""
+"""KnowFormer's row operations with arguments for each, and a function for `map_rows`."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def run_layer(arguments, backend, *, skip=True, p=0.3):
 
 def mlp_arguments(shape, dtype):
     d = shape[-1]
-    # The weight is a view, as the encoder's is.
+    # The weight is a view, as in the encoder.
     sizes = (shape, (d, d + 1), (d,), (d,), (d, d), (d,))
     drawn = [draw(*s, dtype=dtype) for s in sizes]
     return [drawn[0], drawn[1][:, :-1], *drawn[2:]]
@@ -68,16 +68,16 @@ CASES = [
 
 
 def output(arguments, run, backend, **options):
-    """On the CPU, where the backend runs on a GPU, too."""
+    """The output, moved to the CPU if the backend ran on a GPU."""
     return run([x.to(backend_device(backend)) for x in arguments], backend, **options).cpu()
 
 
 def outputs_and_gradients(arguments, run, backend, **options):
-    """All on the CPU, likewise."""
+    """Output and gradients, moved to the CPU if the backend ran on a GPU."""
     leaves = [x.clone().to(backend_device(backend)).requires_grad_() for x in arguments]
     out = run(leaves, backend, **options)
     torch.manual_seed(1)
-    out.backward(torch.randn(out.shape, dtype=torch.float64).to(out))  # the same in every type and version
+    out.backward(torch.randn(out.shape, dtype=torch.float64).to(out))  # the same in every dtype
     return [out.detach().cpu(), *(None if leaf.grad is None else leaf.grad.cpu() for leaf in leaves)]
 
 

@@ -1,4 +1,4 @@
-"""Real runs of a few steps: UMLS from the package, and an inductive pair of toy graphs."""
+"""Trained runs of a few steps: UMLS from the package, an inductive pair of toy graphs, links."""
 
 import logging
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 
 def train(run, datamodule, *, loss="ce"):
-    """A run directory as `graphzoo fit` leaves it, after three steps."""
+    """Train three steps and write a run directory in the form of `graphzoo fit`."""
     from lightning.pytorch import Trainer, seed_everything
 
     from graphzoo.encoders import KnowFormer
@@ -54,7 +54,7 @@ def umls_run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def near_run(tmp_path_factory):
-    """Whose queries see 40 of the 135 entities."""
+    """A run in neighbourhoods of 40 of the 135 entities."""
     from graphzoo.datamodules import KGDataModule
 
     data = KGDataModule(name="umls", batch_size=32, neighbourhood=40, test_both=False)
@@ -70,7 +70,7 @@ def umls(umls_run):
 
 @pytest.fixture(scope="session")
 def inductive_run(tmp_path_factory):
-    """Trained on people, to be asked about planets; the second folder uses one relation less."""
+    """A run on people, with planets as the second graph, which lacks one of the relations."""
     from graphzoo.datamodules import KGDataModule
 
     folder = tmp_path_factory.mktemp("pair")
@@ -103,13 +103,13 @@ def inductive_run(tmp_path_factory):
 
 @pytest.fixture
 def copied_run(umls_run, tmp_path):
-    """A run that a test may spoil."""
+    """A copy of a run that a test may damage."""
     return shutil.copytree(umls_run.path, tmp_path / "copy")
 
 
 @pytest.fixture(scope="session")
 def link_runs(tmp_path_factory):
-    """One run per kind of encoder, its pairs judged in both directions and two orders."""
+    """One run per kind of encoder; pairs are scored in both directions and two orders of nodes."""
     from helpers.link_runs import encoders, link_data, train_links
 
     folder = tmp_path_factory.mktemp("links")
@@ -119,7 +119,7 @@ def link_runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def named_links(tmp_path_factory):
-    """A run on links between nodes that have names."""
+    """A run on links between named nodes."""
     from helpers.link_graphs import NODES, make_link_graph
     from helpers.link_runs import link_data, train_links
 

@@ -1,4 +1,4 @@
-"""Comparing two runs: what must be the same, bit for bit, and what holds times or memory."""
+"""Comparison of two runs by their bits, without columns of times and memory."""
 
 import csv
 from pathlib import Path
@@ -21,7 +21,7 @@ def load(path):
 
 
 def same_training(one, other):
-    """Weights, optimiser and schedule bit for bit."""
+    """Assert equal bits of weights, optimizer and learning-rate schedule."""
     first, second = load(one), load(other)
     assert first["epoch"] == second["epoch"] and first["global_step"] == second["global_step"]
     assert all(
@@ -35,7 +35,7 @@ def same_training(one, other):
 
 
 def figures(run):
-    """metrics.csv without the columns that hold times or memory."""
+    """metrics.csv without columns of times and memory."""
     with (Path(run) / "metrics.csv").open() as file:
         found = list(csv.DictReader(file))
     kept = [{k: v for k, v in row.items() if v and k not in TIMES} for row in found]

@@ -1,4 +1,4 @@
-"""What a local server serves, and what stays of a download."""
+"""Files of a local server, and the files that a download leaves."""
 
 
 def put(mirror, path, data):
@@ -8,7 +8,7 @@ def put(mirror, path, data):
 
 
 def stay(folder):
-    """What lies there beside locks."""
+    """All files below a folder except locks."""
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""Backends, random graphs and the float64 reference, for the tests of the relational SpMM."""
+"""Backends, random graphs and a float64 reference for the tests of the relational SpMM."""
 
 import importlib.util
 
@@ -28,7 +28,7 @@ FAST_BACKENDS = [
 
 
 def random_graph(num_nodes, num_edges, num_relations):
-    """Random edges with a hub and a frequent relation; repeated edges, loops, isolated nodes are likely."""
+    """Random edges with a hub and a frequent relation, usually with repeated edges, loops, isolated nodes."""
     edge_index = torch.randint(num_nodes, (2, num_edges))
     edge_index[1, : num_edges // 3] = num_nodes // 2
     edge_type = torch.randint(num_relations, (num_edges,))
@@ -49,7 +49,7 @@ def run(backend, x, relation, graph, edge_mask, grad):
 
 
 def reference(x, relation, graph, edge_mask, grad):
-    """The same in float64, edge by edge in Python: the definition, without any code of the package."""
+    """The same by the definition: a Python loop over edges in float64, without code of the package."""
     x, relation, grad = x.detach().double(), relation.detach().double(), grad.double()
     out, grad_x, grad_relation = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(relation)
     edges = zip(*graph.edge_index.tolist(), graph.edge_type.tolist(), strict=True)

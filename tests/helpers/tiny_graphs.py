@@ -1,6 +1,6 @@
-"""Relational graphs that are unlike each other, in a line each."""
+"""Tiny relational graphs of different shapes."""
 
-# name -> (edge_index as pairs, edge types, nodes, relations)
+# name: edges as pairs, edge types, number of nodes, number of relations
 TINY_GRAPHS = {
     "path": ([(0, 1), (1, 2), (2, 3)], [0, 1, 0], 4, 2),
     "star": ([(0, 1), (0, 2), (0, 3), (0, 4), (1, 0)], [0, 1, 2, 0, 2], 5, 3),

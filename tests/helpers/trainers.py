@@ -1,4 +1,4 @@
-"""Settings of a Trainer that writes and shows nothing."""
+"""Settings of a Trainer without files and output."""
 
 QUIET = {
     "accelerator": "cpu",

@@ -1,4 +1,4 @@
-"""Runs that Weights & Biases wrote without a network, one of each task."""
+"""Runs with offline files of Weights & Biases, one or more of each task."""
 
 import shutil
 from types import SimpleNamespace
@@ -28,9 +28,9 @@ def fit(*words):
 
 @pytest.fixture(scope="session")
 def wandb_runs(tmp_path_factory):
-    """Run directories and what the files of Weights & Biases hold; `kg` is `once`, gone on with.
+    """Run directories and the content of their Weights & Biases files; `kg` is `once`, resumed.
 
-    The labels of `nodes` are classes, those of `labels` yes and no, judged by ROC-AUC.
+    `nodes` has classes, and `labels` has yes-no labels with ROC-AUC.
     """
     pytest.importorskip("wandb")
     from helpers.link_files import write_links

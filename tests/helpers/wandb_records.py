@@ -1,4 +1,4 @@
-"""Reads a run that Weights & Biases wrote without a network: the file run-<id>.wandb, a LevelDB log."""
+"""Read an offline run of Weights & Biases, the file run-<id>.wandb, which is a LevelDB log."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ def records(path):
     place, parts = 7, []
     while place + _HEADER <= len(content):
         room = _BLOCK - place % _BLOCK
-        if room < _HEADER:  # filled with zeros
+        if room < _HEADER:  # padding with zeros
             place += room
             continue
         _, length, kind = struct.unpack("<IHB", content[place : place + _HEADER])
@@ -25,7 +25,7 @@ def records(path):
             break
         parts.append(content[place + _HEADER : place + _HEADER + length])
         place += _HEADER + length
-        if kind in (1, 4):  # whole, or last part
+        if kind in (1, 4):  # a whole record, or its last part
             record = wandb_internal_pb2.Record()
             record.ParseFromString(b"".join(parts))
             parts = []
@@ -37,15 +37,15 @@ def _key(item):
 
 
 def read_offline_run(directory):
-    """The only run below RUN/wandb: settings, configuration, rows of history, summary, defined metrics."""
+    """The only run below RUN/wandb: configuration, history, summary, defined metrics, artifacts."""
     (path,) = Path(directory).glob("wandb/offline-run-*/run-*.wandb")
     return read_run_file(path)
 
 
 def read_run_file(path):
-    """The same of one file."""
+    """The same for one file."""
     found = SimpleNamespace(config={}, history=[], summary={}, best={}, run=None, path=Path(path))
-    found.artifacts = []  # those of a type of ours: a logged table is one, too
+    found.artifacts = []  # models only; logged tables are artifacts, too
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":

@@ -1,4 +1,4 @@
-"""What `helpers.warm_python` starts: a server that forks, and a short process in front of each forked one.
+"""The processes of `helpers.warm_python`: a server that forks, and a small client for each forked process.
 
 python warm_process.py serve FOLDER             the server; it ends when its standard input does
 python warm_process.py ask FOLDER -c 'print(1)'
@@ -33,7 +33,7 @@ def is_open(fd):
 
 
 def ask(folder, arguments):
-    """Have the server run the arguments, pass on signals, and end as that process ends."""
+    """Have the server run the arguments, forward signals, and end with the status of that process."""
     safe_path = arguments[:1] == ["-P"]
     words = arguments[safe_path:]
     if not words or (words[0] not in ("-c", "-m") and not words[0].endswith(".py")):
@@ -60,7 +60,7 @@ def ask(folder, arguments):
 
 
 def serve(folder):
-    """Fork for each call, until standard input ends. Returns in the forked processes: job and streams."""
+    """Fork for each call, until standard input ends. Only forked processes return, with job and streams."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen(64)
@@ -91,12 +91,12 @@ def reap(options):
         while os.waitpid(-1, options)[0]:
             pass
     except ChildProcessError:
-        return  # there is none
+        return  # there is no child
 
 
 def watch(worker, caller, streams):
-    """Pass the caller's signals on to the worker, end it with the caller, and say how it ended."""
-    for fd in (0, 1, 2, *streams):  # who reads from the worker waits until nobody holds the other end
+    """Forward the caller's signals to the worker, kill it if the caller ends, and report its status."""
+    for fd in (0, 1, 2, *streams):  # readers of the worker's output wait until all copies are closed
         os.close(fd)
     ended = os.pidfd_open(worker)
     while ended not in select.select([ended, caller], [], [])[0]:
@@ -116,7 +116,7 @@ def watch(worker, caller, streams):
 
 
 def become(job, streams, python, own_path):
-    """Streams, folder, environment and `sys` as a process has them that the caller starts."""
+    """Set streams, folder, environment and `sys` as in a process that the caller has started."""
     for fd in (0, 1, 2):
         os.close(fd)
     for fd, given in zip(job["streams"], streams, strict=True):
@@ -142,7 +142,7 @@ def become(job, streams, python, own_path):
     sys.executable = python
     import numpy as np
 
-    np.random.seed()  # as every process draws its own
+    np.random.seed()  # new processes have different seeds
 
 
 def run(arguments):
@@ -162,9 +162,9 @@ def run(arguments):
 
 
 def ended(arguments):
-    """The exit status of what was run, with what the interpreter does at its end but for taking itself apart.
+    """Run the arguments and the interpreter's exit handlers, and return the exit status.
 
-    That takes another second and a half, and nothing can be seen of it.
+    The interpreter's finalisation is left out: it takes 1.5 seconds and has no visible effect.
     """
     status = 0
     try:
@@ -191,7 +191,7 @@ def ended(arguments):
 
 
 def preload():
-    """Import what a run imports; no kernel of Triton, which looks at the environment at its import."""
+    """Import what a run imports, except Triton's kernels, which read environment variables at import."""
     for name in MODULES:
         importlib.import_module(name)
     for name in ROOMS:
@@ -199,7 +199,7 @@ def preload():
         for public in dir(room):
             getattr(room, public)
     gc.collect()
-    gc.freeze()  # the collector of a forked process leaves these pages alone
+    gc.freeze()  # so that garbage collection in forked processes does not copy these pages
 
 
 if __name__ == "__main__":

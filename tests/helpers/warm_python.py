@@ -1,13 +1,13 @@
-"""A Python for tests that is up at once: a server that has imported torch and Lightning forks for each start.
+"""A Python for tests that starts at once: a server with torch and Lightning imported forks for each start.
 
-Importing them takes four seconds, taking them apart one and a half, and the tests start more than a hundred
-processes. `python()` is the path of a command that takes `-c CODE`, `-m MODULE` or a script, with or without
-`-P`, as the interpreter does; given anything else it becomes the interpreter. `graphzoo` lies beside it. What
-they start is a process of its own with the streams, arguments, folder, environment and exit status of its
-caller, and it ends with its caller (`helpers.warm_process`).
+Importing them takes four seconds and their finalisation one and a half, and the tests start more than a
+hundred processes. `python()` is the path of a command that takes `-c CODE`, `-m MODULE` or a script, with or
+without `-P`, like the interpreter; with other arguments it starts the interpreter. The command `graphzoo` is
+in the same folder. Each starts a new process with the streams, arguments, folder and environment of its
+caller, which gets its exit status. The process ends with its caller (`helpers.warm_process`).
 
-This is for tests of what a program does. A test of what is imported, of the interpreter's options, variables
-or end, of peak memory, or of process numbers starts `sys.executable`.
+Tests of imports, peak memory, process numbers, and the interpreter's options, variables or exit must start
+`sys.executable` instead.
 """
 
 import os
@@ -24,8 +24,8 @@ SCRIPT = str(Path(__file__).with_name("warm_process.py"))
 
 @cache
 def python():
-    """The path of the command. Forking is safe on Linux only; elsewhere it starts the interpreter."""
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # short: a socket's path has 107 letters at most
+    """The path of the command. Forking is safe on Linux only; on other systems it starts the interpreter."""
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # short, because a socket's path has at most 107 bytes
     command = [sys.executable]
     if sys.platform == "linux":
         assert server(str(folder)).stdout.readline(), "the server has ended"
@@ -36,7 +36,7 @@ def python():
 
 @cache
 def server(folder):
-    """The server, which says when it listens, and ends when its standard input does."""
+    """The server, which prints a line when it listens, and ends when its standard input is closed."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(
         [sys.executable, SCRIPT, "serve", folder],
@@ -54,6 +54,6 @@ def write_command(path, words):
 
 
 def stop():
-    """End the server, if there is one."""
+    """End the server if it runs."""
     if python.cache_info().currsize and sys.platform == "linux":
         server(str(Path(python()).parent)).communicate()

@@ -1,4 +1,4 @@
-"""Scripts in several processes, started as torchrun starts them."""
+"""Scripts in several processes with the environment variables of torchrun."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ def free_port() -> int:
 def start(
     words: list[Path], folder: Path, world_size: int, interpreter: str = ""
 ) -> list[subprocess.Popen[bytes]]:
-    """The processes of a world: a script with its arguments in the environment that torchrun gives them."""
+    """Start `world_size` processes of a script, with the environment variables of torchrun."""
     common = {
         "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
         "OMP_NUM_THREADS": "1",
@@ -44,7 +44,7 @@ def start(
 
 
 def wait(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
-    """Until all have ended; one that fails leaves others waiting for it: do not wait with them."""
+    """Wait until all have ended. If one fails, kill the others, which may wait for it."""
     deadline = time.monotonic() + 900
     try:
         while None in (codes := [process.poll() for process in started]) and not any(codes):
@@ -59,5 +59,5 @@ def wait(started: list[subprocess.Popen[bytes]], folder: Path) -> None:
 
 
 def launch(words: list[Path], folder: Path, world_size: int, interpreter: str = "") -> None:
-    """Run a script in a world of processes; an `AssertionError` with what they said if one fails."""
+    """Run a script in several processes; if one fails, an `AssertionError` has their error output."""
     wait(start(words, folder, world_size, interpreter), folder)
