@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: every benchmark, one after the other."""
+"""`python -m benchmarks` runs all `bench_*` scripts, one after the other."""
 
 import subprocess
 import sys

@@ -1,12 +1,12 @@
-"""GALiT on random graphs of growing size: denoising once, a training step, and the memory of both.
+"""GALiT on random graphs of growing size: time and memory of denoising and of a training step.
 
     python -m benchmarks.bench_galit [--sizes 10000 40000 160000] [--seconds 10]
 
-Writes results/galit.csv. The graphs have 14 edges and 128 features per node, as ogbn-arxiv has; a step is
-forward, backward and Adam of two layers of 64 channels. `graphzoo` is the library, `quadratic` the same
-encoder with the N x N attention matrix, for as long as it fits. Each figure has a process of its own; memory
-is what its peak has over the same process after a graph of 100 nodes. The last rows are slopes of log time
-and log memory over log N: 1 is linear, 2 is quadratic.
+Writes results/galit.csv. The graphs have 14 edges and 128 features per node, like ogbn-arxiv. A step is
+forward, backward and Adam of two layers with 64 channels. `graphzoo` is the library; `quadratic` is the same
+encoder with the N x N attention matrix, up to 10,000 nodes. Each figure is measured in a separate process.
+Memory is the peak minus the peak after a graph of 100 nodes in the same process. The last rows are slopes of
+log time and log memory over log N: 1 is linear, 2 is quadratic.
 """
 
 import json
@@ -22,7 +22,7 @@ from benchmarks.common import RESULTS, Row, in_process, measure_ms, peak_mib, st
 
 EDGES_PER_NODE, CHANNELS, HIDDEN = 14, 128, 64
 SIMILARITIES = ("cos", "mcos")
-QUADRATIC_NODES = 10_000  # the largest size at which the matrix is tried
+QUADRATIC_NODES = 10_000  # the largest graph for `quadratic`
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -102,7 +102,7 @@ def measure(num_nodes: int, provider: str, mode: str, seconds: float) -> dict[st
 
 
 def slope(points: dict[int, float]) -> float:
-    """Of the straight line through logarithms, by least squares."""
+    """Slope of the least-squares line through the logarithms."""
     xs, ys = ([math.log(value) for value in values] for values in zip(*points.items(), strict=True))
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     above = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))

@@ -1,17 +1,17 @@
-"""What takes how long on a GPU, beside what a user would write or take instead. One process, some minutes.
+"""Times and memory on a GPU, compared with alternatives from PyG and Hugging Face. It takes some minutes.
 
     python -m benchmarks.bench_gpu [--parts spmm knowformer nodes pencil] [--seconds 1]
 
-Writes results/gpu.csv anew for these parts: a figure that fails is told and left out. Memory is what torch
-allocated at most during a step, beyond what was there before it.
+Replaces the rows of these parts in results/gpu.csv. A figure that fails is reported and left out. Memory is
+the peak that torch allocates during a step, minus what was allocated before it.
 
     spmm        the relational SpMM of FB15k-237, WN18RR and UMLS, forward and backward: Triton kernels,
-                gathered rows that are index-added (`naive`), PyG's MessagePassing
+                gathered rows and index_add (`naive`), PyG's MessagePassing
     knowformer  a training step: forward, backward and Adam, in float32 (TF32) and under bf16 autocast;
-                `plain` is the same model tensor by tensor, in micro-batches that fit
+                `plain` is the same model in plain torch operations, in micro-batches that fit
     nodes       a training epoch on the whole graph: GALiT and NodeFormer, PyG's SGFormer, Polynormer, GCN
     pencil      training and inference per pair: ours in float32 (TF32) and bf16, Hugging Face's BERT layers
-                on literal one-hot input (`hf_sorted`: batches of similar size), PyG's GAT
+                on one-hot input (`hf_sorted`: batches of similar size), PyG's GAT
 """
 
 import argparse
@@ -27,10 +27,10 @@ from torch import Tensor
 
 from benchmarks.common import RESULTS, Row, measure_ms, peak_mib, read_rows, write_rows
 
-Calls = list[tuple[str, str, Callable[[], Any]]]  # provider, mode, what is measured
+Calls = list[tuple[str, str, Callable[[], Any]]]  # provider, mode, call to measure
 Figures = tuple[
     str, str, Callable[[], tuple[Calls, str, float]]
-]  # x, provider, set up: calls, problem, share
+]  # x, provider, setup that returns calls, problem and units per call
 PARTS = ("spmm", "knowformer", "nodes", "pencil")
 
 
@@ -62,7 +62,7 @@ def knowformer_figures() -> Iterator[Figures]:
     for size in (*small, "fb15k237-of-192", "wn18rr-of-64"):
         for provider in ("graphzoo", "graphzoo-bf16"):
             yield size, provider, partial(setup, size, provider)
-    for size in small:  # these operations replace ours for good, so they come last
+    for size in small:  # last, because these operations replace ours for the rest of the process
         yield size, "plain", partial(setup, size, "plain")
 
 
@@ -91,7 +91,7 @@ def node_figures() -> Iterator[Figures]:
 def pencil_figures() -> Iterator[Figures]:
     from benchmarks.bench_pencil_step import CASES, setup
 
-    # CiteSeer and PubMed at the widths of the paper's settings; Table 10 says no width, so PubMed's
+    # CiteSeer and PubMed with the paper's widths. Table 10 gives no width, so it has PubMed's.
     cases = {
         "citeseer-1024": replace(CASES["citeseer-384"], width=1024, num_pairs=2048, micro_batch=256),
         "pubmed-512": replace(CASES["pubmed"], width=512, num_pairs=512, micro_batch=128),
@@ -111,7 +111,7 @@ def pencil_figures() -> Iterator[Figures]:
 
 
 def measure(call: Callable[[], Any], share: float, seconds: float) -> tuple[list[float], float]:
-    """Milliseconds (median, 20 % and 80 % quantile) per unit of work, and MiB."""
+    """Milliseconds per unit of work (median, 20 % and 80 % quantile), and peak MiB."""
     call()
     before = torch.cuda.memory_allocated() / 2**20
     torch.cuda.reset_peak_memory_stats()
@@ -128,9 +128,9 @@ def main() -> int:
     parser.add_argument("--out", default="gpu.csv", help="file name below results/")
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        print("skipped: no GPU is visible to torch")  # `make bench` goes on with the others
+        print("skipped: no GPU is visible to torch")  # no error, so that `make bench` continues
         return 0
-    torch.set_float32_matmul_precision("high")  # as the graphzoo command does
+    torch.set_float32_matmul_precision("high")  # as in the graphzoo command
     made = {
         "spmm": spmm_figures,
         "knowformer": knowformer_figures,
@@ -155,9 +155,9 @@ def main() -> int:
                         f"{part:10} {x:16} {provider:15} {mode:20} {p50:10.4g} ms  {peak:8.0f} MiB",
                         flush=True,
                     )
-            except Exception as error:  # out of memory, say: the others are still measured
+            except Exception as error:  # such as out of memory; the other figures are still measured
                 print(f"{part:10} {x:16} {name:15} {type(error).__name__}: {str(error)[:150]}", flush=True)
-            calls, call = [], None  # what they hold is freed before the next are made
+            calls, call = [], None  # free their tensors before the next setup
             write_rows(path, rows)
     return 0
 

@@ -1,23 +1,23 @@
-"""A training epoch of GALiT and NodeFormer beside PyG's SGFormer, Polynormer and GCN: seconds and memory.
+"""Time and memory of a training epoch of GALiT and NodeFormer, and of PyG's SGFormer, Polynormer and GCN.
 
     python -m benchmarks.bench_node_models [--graphs cora pubmed arxiv ...] [--providers galit sgformer ...]
     python -m benchmarks.bench_node_models --device cuda --dtype bfloat16
     python -m benchmarks.bench_node_models --plot
 
-Writes results/node_models.csv, row by row: a run that was stopped goes on, finished figures are not measured
-again (`--fresh` does). `--plot` draws docs/figures/node-models-DEVICE.png of it and prints its tables.
+Writes results/node_models.csv row by row. After a stop, the same command continues; finished figures are not
+measured again, except with `--fresh`. `--plot` draws docs/figures/node-models-DEVICE.png and prints tables.
 
 An epoch is forward, backward and Adam on the whole graph. All models have width 64, depth 2 (two layers of
-each kind) and one head; PyG's are called as its documentation does. `cora` and `pubmed` are the data sets and
-left out, visibly, if they are not there. `arxiv` is a random graph of ogbn-arxiv's size: 169,343 nodes,
-1,166,243 pairs joined in both directions, 128 features, 40 classes; `arxiv-double-edges` has twice the pairs.
+each kind) and one head; PyG's models are called as in its documentation. `cora` and `pubmed` are the data
+sets; if they are missing, a message says so. `arxiv` is a random graph of ogbn-arxiv's size: 169,343 nodes,
+1,166,243 pairs linked in both directions, 128 features, 40 classes; `arxiv-double-edges` has twice the pairs.
 `10k` to `1000k` have 14 entries of `edge_index` per node.
 
-Modes: `epoch` under the C library's own way with memory, as a script gets it; `epoch-kept` under
-`graphzoo.system.memory.keep_freed_memory`, which the graphzoo command runs with, for all providers alike, and
-the only one where graphs grow; `denoise` is what GALiT does once. Each figure has a process of its own.
-`cpu_time` is the processor time of all threads: where others share the cores it says more than the time on
-the clock. `did_not_fit` is the limit in GiB.
+Modes: `epoch` has the C library's default allocation, as in a script. `epoch-kept` has
+`graphzoo.system.memory.keep_freed_memory` for all providers, as in the graphzoo command; graphs of growing
+size are measured in this mode only. `denoise` is GALiT's preprocessing. Each figure is measured in a separate
+process. `cpu_time` is the CPU time of all threads, which is more reliable than wall-clock time on shared
+cores. `did_not_fit` gives the limit in GiB.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from benchmarks.common import RESULTS, Row, append_row, in_process, peak_mib, st
 from benchmarks.node_models import GPU_SIZES, PROVIDERS, REAL, SCALING, SIZES, epoch, galit, load
 
 DTYPES = ("float32", "bfloat16")
-PLAIN_NODES = 40_000  # the tensor-by-tensor NodeFormer needs several GiB above
+PLAIN_NODES = 40_000  # above, the plain NodeFormer needs several GiB
 Figure = tuple[str, str, str, str, str]  # graph, provider, mode, device, dtype
 
 
@@ -47,7 +47,7 @@ def quantiles(times: list[float]) -> list[float]:
 
 
 def repeat(call: Callable[[], object], seconds: float) -> tuple[list[float], list[float]]:
-    """Seconds on the clock and of the processor, after two calls to warm up, or one that is long."""
+    """Wall-clock and CPU seconds, after two warm-up calls, or one if it is long."""
     wall: list[float] = []
     cpu: list[float] = []
     warm = 2
@@ -62,7 +62,7 @@ def repeat(call: Callable[[], object], seconds: float) -> tuple[list[float], lis
 
 
 def limit_memory(gib: float) -> None:
-    """Let allocations above the limit fail, rather than have the system kill a process."""
+    """Make allocations above the limit fail, so that the system does not kill a process."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_DATA, (int(gib * 2**30),) * 2)
@@ -77,7 +77,7 @@ def measure(figure: Figure, seconds: float, limit: float) -> dict[str, object]:
     if device == "cpu" and limit:
         limit_memory(limit)
     try:
-        # What is imported and compiled at the first step is not the graph's memory.
+        # The first step imports and compiles, which is not memory of the graph.
         tiny = torch.randn(20, 8, device=device), torch.randint(20, (2, 50), device=device)
         epoch(provider, *tiny, torch.arange(20, device=device) % 3, dtype == "bfloat16")()
         x, edge_index, y = (tensor.to(device) for tensor in load(graph))
@@ -114,7 +114,7 @@ def finished(path: Path) -> set[Figure]:
         return set()
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    # the last of a figure's rows, so that one that was cut short is measured again
+    # the last row of a figure: an incomplete figure is measured again
     return {
         (row["x"], row["provider"], row["mode"], *row["config"].split()[:2])
         for row in rows
@@ -157,10 +157,10 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16: under autocast")
     parser.add_argument(
-        "--limit_gib", type=float, help="memory of a process on the CPU; default: what is free"
+        "--limit_gib", type=float, help="memory limit of a process on the CPU; default: the free memory"
     )
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument("--plot", action="store_true", help="draw and print what was measured, no more")
+    parser.add_argument("--plot", action="store_true", help="only draw and print the kept results")
     args = parser.parse_args()
     path = RESULTS / args.out
     if args.child:
@@ -168,7 +168,7 @@ def main() -> None:
         print(json.dumps(measure(tuple(figure), args.seconds, float(limit))))
         return
     if args.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # peak memory is that of the process
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a new process, because peak memory is that of a process
     if args.plot:
         from benchmarks.node_models_report import report
 

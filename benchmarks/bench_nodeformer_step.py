@@ -1,15 +1,15 @@
-"""A whole NodeFormer training step: forward, edge loss, backward and Adam, at the published Cora settings.
+"""A NodeFormer training step (forward, edge loss, backward and Adam) with the published settings for Cora.
 
     python -m benchmarks.bench_nodeformer_step [--sizes cora 10k 40k 160k] [--providers graphzoo plain]
 
-Writes results/nodeformer_step.csv. `cora` is the data set itself; the others are random graphs with five
-edges per node, where time and memory show how they grow with the nodes. `graphzoo` is what `graphzoo fit`
-runs. `plain` is the same model tensor by tensor, as the published code does it: all noisy copies of the
-features at once, features gathered for both ends of every edge, every intermediate kept for autograd, dense
-input. Each figure has a process of its own, so that peak memory is its own.
+Writes results/nodeformer_step.csv. `cora` is the data set; the others are random graphs of growing size with
+five edges per node. `graphzoo` is the model of `graphzoo fit`. `plain` is the same model in plain torch
+operations, like the published code: all noisy copies of the features at once, features gathered for both
+ends of every edge, all intermediates kept for autograd, dense input. Each figure is measured in a separate
+process, so that peak memory is its own.
 
-CPU time is that of all threads together: where other processes share the cores (`load` in the table is the
-number of running ones), it says more than the time on the clock.
+CPU time is that of all threads. On shared cores it is more reliable than wall-clock time; `load` in the
+table is the number of running processes.
 """
 
 import json
@@ -77,7 +77,7 @@ def load(size: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def setup_step(size: str, provider: str) -> tuple[Callable[[], float], str]:
-    """The step to be timed and a line on the problem."""
+    """The step to time, and a description of the problem."""
     from graphzoo.system.memory import keep_freed_memory
 
     if provider == "plain":
@@ -117,7 +117,7 @@ def measure(size: str, provider: str, seconds: float) -> dict[str, object]:
     wall, cpu = [], []
     for i in range(202):
         clock, spent = time.perf_counter(), time.process_time()
-        step()  # ends with a number on the host, so that the GPU is waited for
+        step()  # ends with a value on the host, which waits for the GPU
         if i >= 2:
             wall.append((time.perf_counter() - clock) * 1e3)
             cpu.append((time.process_time() - spent) * 1e3)
@@ -145,7 +145,7 @@ def main() -> None:
     for size in args.sizes:
         for provider in args.providers:
             if provider == "plain" and NODES[size] > 10_000:
-                continue  # several GiB, and nothing new to learn
+                continue  # it takes several GiB and shows nothing new
             result = in_process(
                 "bench_nodeformer_step", (size, provider), seconds=args.seconds, plain=provider == "plain"
             )

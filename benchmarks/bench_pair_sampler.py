@@ -1,24 +1,24 @@
-"""Sampling the subgraphs around node pairs: subgraphs per second and peak memory, against PyG.
+"""Sampling of subgraphs around node pairs: subgraphs per second and peak memory, compared with PyG.
 
     python -m benchmarks.bench_pair_sampler [--graphs pubmed ogbl-ddi collab-size] [--batch_sizes 64 1024]
 
-Writes results/pair_sampler.csv. The training graphs of PubMed with sampler (2, 16) and ogbl-ddi with
-(1, 350), PENCIL's settings, and a random graph of ogbl-collab's size with (1, 75), its degrees heavy-tailed.
-Half the pairs of a batch are links, the other half is random. What is compared:
+Writes results/pair_sampler.csv. The graphs are the training graphs of PubMed with (depth, neighbours) of
+(2, 16) and of ogbl-ddi with (1, 350), PENCIL's settings, and a random graph of ogbl-collab's size with
+heavy-tailed degrees and (1, 75). Half of the pairs in a batch are links, the others are random. Providers:
 
-- `graphzoo`, mode `one_tensor`: the whole batch in one padded tensor. Mode `micro_batches`: sampled at once,
-  sorted by size, then padded 64 by 64, each part dropped before the next is made, as training does.
+- `graphzoo`: mode `one_tensor` pads the whole batch to one tensor. Mode `micro_batches` samples at once,
+  sorts by size and pads 64 subgraphs at a time, each part freed before the next, as in training.
 - `pyg_sampled`: the same sampling in torch, node by node, then PyG's `subgraph`, `Data` and
   `Batch.from_data_list`. It neither hides the target link nor shuffles the nodes.
 - `pyg_k_hop`: `k_hop_subgraph` around both endpoints, `Data`, `Batch.from_data_list`. It takes all
-  neighbours: its subgraphs are larger than those of the others.
-- `pyg_shadow`: `ShaDowKHopSampler`, compiled, where torch-sparse is installed. It samples around single
-  nodes: here around both endpoints of each pair, without the union of the two.
+  neighbours, so its subgraphs are larger.
+- `pyg_shadow`: `ShaDowKHopSampler`, which is compiled, if torch-sparse is installed. It samples around single
+  nodes: here around both endpoints of each pair, without their union.
 
-Every figure has a process of its own. Memory is the peak above what the process had with the graph loaded
-and a small batch behind it. Batches that would take more than --max_gib or --max_seconds are left out. CPU
-time is that of all threads together: where other processes share the cores (`load` in the table is the number
-of running ones), it says more than the time on the clock.
+Each figure is measured in a separate process. Memory is the peak minus the memory after loading the graph and
+sampling a small batch. Batches that would take more than --max_gib or --max_seconds are left out. CPU time is
+that of all threads. On shared cores it is more reliable than wall-clock time; `load` in the table is the
+number of running processes.
 """
 
 import argparse
@@ -47,12 +47,12 @@ MODES = {
     "pyg_shadow": ("batch",),
 }
 WARM_UP_PAIRS = 8
-# (provider, mode, batch size) -> what `measure` found
+# (provider, mode, batch size): result of `measure`
 Found = dict[tuple[str, str, int], dict[str, Any]]
 
 
 def forget_peak() -> None:
-    """Let the peak start from what the process needs now; free memory goes back to the system (Linux)."""
+    """Reset the peak to the current memory, and return free memory to the system (Linux)."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     try:
@@ -62,7 +62,7 @@ def forget_peak() -> None:
 
 
 def measure(graph: str, provider: str, mode: str, batch_size: int, seconds: float) -> dict[str, Any]:
-    keep_freed_memory()  # for every provider, as `graphzoo fit` does
+    keep_freed_memory()  # for all providers, as in `graphzoo fit`
     edge_index, num_nodes = load(graph)
     work = PROVIDERS[provider](edge_index, num_nodes, *SETTINGS[graph], mode)
     for i in range(2):
@@ -95,7 +95,7 @@ def measure(graph: str, provider: str, mode: str, batch_size: int, seconds: floa
 
 
 def quantiles(values: list[float]) -> tuple[float, float, float]:
-    """Median, 20 % and 80 % quantile; of one value the same three times."""
+    """Median, 20 % and 80 % quantile; a single value is returned three times."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     p20, _, _, p80 = statistics.quantiles(values, n=5, method="inclusive")
@@ -119,8 +119,8 @@ def main() -> None:
     parser.add_argument("--providers", nargs="+", choices=PROVIDERS, default=list(PROVIDERS))
     parser.add_argument("--batch_sizes", nargs="+", type=int, default=[64, 256, 1024, 4096])
     parser.add_argument("--seconds", type=float, default=10.0, help="time to spend on each figure")
-    parser.add_argument("--max_seconds", type=float, default=180.0, help="time that one batch may take")
-    parser.add_argument("--max_gib", type=float, default=6.0, help="memory that a figure may take")
+    parser.add_argument("--max_seconds", type=float, default=180.0, help="time limit of a batch")
+    parser.add_argument("--max_gib", type=float, default=6.0, help="memory limit of a figure")
     parser.add_argument("--out", default="pair_sampler.csv", help="file name below results/")
     parser.add_argument(
         "--child", nargs=4, metavar=("GRAPH", "PROVIDER", "MODE", "BATCH"), help=argparse.SUPPRESS
@@ -130,7 +130,7 @@ def main() -> None:
         graph, provider, mode, batch_size = args.child
         print(json.dumps(measure(graph, provider, mode, int(batch_size), args.seconds)))
         return
-    shorten_waits()  # of the processes to come: threads that wait awake would slow down every provider
+    shorten_waits()  # for the child processes: busy-waiting threads would slow down every provider
     wanted = [(p, mode) for p in args.providers if is_available(p) for mode in MODES[p]]
     rows: list[Row] = []
     for graph in args.graphs:
@@ -157,7 +157,7 @@ def main() -> None:
 def too_much(
     found: Found, provider: str, mode: str, batch_size: int, max_gib: float, max_seconds: float
 ) -> str:
-    """Why a batch is not tried, judged by the next smaller one; empty if it is."""
+    """Why a batch is not measured, estimated from the next smaller one; empty if it is."""
     smaller = [(b, result) for (p, m, b), result in found.items() if (p, m) == (provider, mode)]
     if not smaller:
         return ""
@@ -182,7 +182,7 @@ def rows_of(graph: str, provider: str, mode: str, batch_size: int, result: dict[
 
 
 def ratios(graph: str, found: Found) -> list[Row]:
-    """How many times the subgraphs per second, and how much less CPU time, than each rival in this run."""
+    """Ratios of subgraphs per second and of CPU time to each other provider in this run."""
     rows = []
     for (provider, mode, batch_size), result in found.items():
         for (rival, _, size), other in found.items():

@@ -1,10 +1,9 @@
-"""Reading 1,079,040 triples, the size of YAGO3-10: YAGO3-10-quarter four times, each copy with relations of
-its own.
+"""Reading 1,079,040 triples, as many as in YAGO3-10: four copies of YAGO3-10-quarter with other relations.
 
     GRAPHZOO_DATA=... python -m benchmarks.bench_parsing [--repeats 5]
 
-Rows of results/parsing.csv: seconds from file to ids. `graphzoo` checks every line, name and duplicate and
-hashes the result; `pandas` only splits and numbers; `loop` is the usual Python loop over lines with
+Writes results/parsing.csv, the seconds from file to ids. `graphzoo` checks every line, name and duplicate and
+hashes the result. `pandas` only splits and numbers. `loop` is the usual Python loop over lines with
 dictionaries.
 """
 
@@ -79,7 +78,7 @@ def with_loop(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
-    # the quarter leaves some valid and test entities without a training triple
+    # warns that some valid and test entities of the quarter have no training triple
     warnings.simplefilter("ignore", GraphzooDataWarning)
     repeats = parser.parse_args().repeats
     with tempfile.TemporaryDirectory() as temporary:
@@ -95,7 +94,7 @@ def main() -> None:
         ]
         from_cache(folder / "gzip")
         times: dict[tuple[str, str], list[float]] = {case[:2]: [] for case in cases}
-        # in turns, so that a busy machine slows all of them alike
+        # in turns, so that other load on the machine affects all of them
         for _ in range(repeats):
             for provider, mode, function, path in cases:
                 start = time.perf_counter()

@@ -1,23 +1,23 @@
-"""PENCIL's training and inference against the same model from Hugging Face's BERT layers, and PyG's GAT.
+"""Training and inference of PENCIL, compared with the same model of Hugging Face's BERT layers and PyG's GAT.
 
     python -m benchmarks.bench_pencil_step [--cases citeseer pubmed table10] [--providers graphzoo hf ...]
 
 Writes results/pencil_step.csv. Pairs are training links and as many random ones, with subgraphs of the
-published sampler; sampling is not part of the time, nor is building the literal encoding that Hugging Face's
-model reads. Per micro-batch forward, binary cross-entropy and backward, then one step of AdamW.
+published sampler. Times do not include sampling or the one-hot encoding for Hugging Face's model. A step is
+forward, binary cross-entropy and backward for each micro-batch, then AdamW.
 
-    graphzoo         what `graphzoo fit` runs: micro-batches of similar size, grouped further by the encoder
+    graphzoo         as in `graphzoo fit`: micro-batches of similar size, grouped further by the encoder
     graphzoo_bf16    the same under autocast, as with `--trainer bf16`
     graphzoo_random  micro-batches in random order, which the encoder groups by size
-    graphzoo_equal   micro-batches of similar size, every subgraph padded to the largest: as hf_sorted
-    hf               literal one-hot input, BertLayer, micro-batches in random order padded to their largest
+    graphzoo_equal   micro-batches of similar size, padded to their largest subgraph, like hf_sorted
+    hf               one-hot input, BertLayer, micro-batches in random order, padded to their largest
     hf_sorted        the same, micro-batches of similar size
-    gat              PyG's GATConv on the batched graphs, as many layers, the same width and heads
+    gat              PyG's GATConv on batched graphs, with the same layers, width and heads
 
-`epoch_time` is the time per pair times the pairs of an epoch (links and as many others). `padding` counts the
-tokens that are computed per real one. Each provider has a process of its own, so that peak memory is its own.
-CPU time is that of all threads together: where other processes share the cores (`load` in the table is the
-number of running ones), it says more than the time on the clock.
+`epoch_time` is the time per pair times the pairs of an epoch (links and as many others). `padding` is the
+number of computed tokens per real one. Each provider is measured in a separate process, so that peak memory
+is its own. CPU time is that of all threads. On shared cores it is more reliable than wall-clock time; `load`
+in the table is the number of running processes.
 """
 
 import argparse
@@ -54,13 +54,13 @@ class Case:
     micro_batch: int = 64
 
 
-# Budgets: about the largest subgraph that occurs, as in the paper.
+# max_nodes is about the size of the largest subgraph, as in the paper.
 CASES = {
     "citeseer": Case("citeseer", 2, 20, 200, num_layers=2, width=128, num_pairs=512),
     "citeseer-256": Case("citeseer", 2, 20, 200, num_layers=2, width=256, num_pairs=256),
     "citeseer-384": Case("citeseer", 2, 20, 174, num_layers=2, width=384, num_pairs=256),
     "pubmed": Case("pubmed", 2, 16, 350, num_layers=8, width=128, num_pairs=128),
-    # Table 10, in a width for the CPU: batches of 100.
+    # Table 10 with a width for the CPU and batches of 100.
     "table10-3": Case("pubmed", 1, 75, 152, num_layers=3, width=128, num_pairs=200, micro_batch=100),
     "table10-8": Case("pubmed", 1, 75, 152, num_layers=8, width=128, num_pairs=200, micro_batch=100),
 }
@@ -69,7 +69,7 @@ NUM_HEADS = 8
 
 
 class HuggingFacePencil(nn.Module):
-    """PENCIL as its authors have it: literal encoding, `BertLayer`, the operator cut out of the encoding."""
+    """PENCIL like its authors' code: one-hot encoding, `BertLayer`, the operator taken from the encoding."""
 
     def __init__(self, encoder: PENCIL) -> None:
         from transformers import BertConfig
@@ -111,7 +111,7 @@ class HuggingFacePencil(nn.Module):
                 part.load_state_dict(own.state_dict())
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Encoding [B, S + 2, 2 N_max + 2], tokens that are not padding [B, S + 2] -> [B, 2 D]."""
+        """States [B, 2 D] from encoding [B, S + 2, 2 N_max + 2] and mask [B, S + 2], True for real tokens."""
         num_nodes = tokens.shape[1] - 2
         source = tokens[:, :, self.max_nodes : self.max_nodes + num_nodes] + tokens[:, :, :num_nodes]
         operator = F.pad(source, (0, 2))
@@ -125,7 +125,7 @@ class HuggingFacePencil(nn.Module):
 
 
 def literal_encoding(subgraphs: PairSubgraphs, max_nodes: int) -> tuple[Tensor, Tensor]:
-    """(one-hot | adjacency | role) of all tokens, and which are not padding."""
+    """(one-hot | adjacency | role) of all tokens, and a mask that is True for real tokens."""
     pairs, num_nodes = subgraphs.nodes.shape
     valid = torch.arange(num_nodes) < subgraphs.num_nodes[:, None]
     tokens = torch.zeros(pairs, num_nodes + 2, 2 * max_nodes + 2)
@@ -138,7 +138,7 @@ def literal_encoding(subgraphs: PairSubgraphs, max_nodes: int) -> tuple[Tensor, 
 
 
 class BatchedGat(nn.Module):
-    """GAT on all subgraphs of a batch as one graph; a node's input is the vector of its place."""
+    """GAT on the subgraphs of a batch as one graph; a node's input is an embedding of its position."""
 
     def __init__(self, case: Case) -> None:
         from torch_geometric.nn import GATConv
@@ -151,7 +151,7 @@ class BatchedGat(nn.Module):
         )
 
     def forward(self, place: Tensor, edge_index: Tensor, first: Tensor) -> Tensor:
-        """Place of each node [N], edges [2, E], number of each u [B] -> [B, 2 D]."""
+        """States [B, 2 D] from positions of nodes [N], edges [2, E] and the indices of all u [B]."""
         hidden = self.places(place)
         for layer in self.layers:
             hidden = F.dropout(F.elu(layer(hidden, edge_index)), 0.1, self.training)
@@ -167,7 +167,7 @@ def batched_graph(subgraphs: PairSubgraphs) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def load(case: Case) -> tuple[PairSubgraphs, Tensor, int]:
-    """Subgraphs of links and others in random order, which are links, and the pairs of an epoch."""
+    """Subgraphs of links and other pairs in random order, their labels, and the pairs in an epoch."""
     from graphzoo.datasets import load_link_graph
     from graphzoo.sampling import PairSubgraphSampler
 
@@ -189,7 +189,7 @@ def load(case: Case) -> tuple[PairSubgraphs, Tensor, int]:
 
 
 def cut(subgraphs: PairSubgraphs, size: int, by_size: bool) -> list[tuple[PairSubgraphs, Tensor]]:
-    """Micro-batches, each padded to its largest subgraph, with the rows they are made of."""
+    """Micro-batches, each padded to its largest subgraph, with their rows."""
 
     def picked(counts: tuple[int, ...] | None, rows: Tensor) -> tuple[int, ...] | None:
         return None if counts is None else tuple(counts[i] for i in rows.tolist())
@@ -221,7 +221,7 @@ def computed_tokens(batches: list[tuple[PairSubgraphs, Tensor]], grouped: bool) 
 def setup(
     case: Case, provider: str, device: str = "cpu"
 ) -> tuple[Callable[[bool], None], dict[str, float], str]:
-    """A pass over all pairs, training or not, what is known beforehand, and a line on the problem."""
+    """A pass over all pairs (argument: training), counts known beforehand, a description of the problem."""
     torch.manual_seed(0)
     subgraphs, label, pairs_per_epoch = load(case)
     spec = GraphSpec(num_nodes=1, max_subgraph_nodes=case.max_nodes)

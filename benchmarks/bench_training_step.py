@@ -1,11 +1,11 @@
-"""A whole KnowFormer training step: forward, backward and Adam, on real graphs at the recipes' sizes.
+"""A KnowFormer training step (forward, backward and Adam) on real graphs with the recipes' sizes.
 
     python -m benchmarks.bench_training_step [--sizes umls wn18rr-v1] [--providers graphzoo plain]
 
-Writes results/training_step.csv. `graphzoo` is what `graphzoo fit` runs. `plain` is the same model, loss and
-batch tensor by tensor: messages gathered and index-added, every intermediate kept for autograd, the allocator
-as it comes. Both compute the same loss (the test of the encoder says how closely). Each provider has a
-process of its own, so that peak memory is its own.
+Writes results/training_step.csv. `graphzoo` is the model of `graphzoo fit`. `plain` is the same model, loss
+and batch in plain torch operations: messages by gather and index_add, all intermediates kept for autograd,
+the default allocator. Both have the same loss up to rounding. Each provider is measured in a separate
+process, so that peak memory is its own.
 """
 
 import json
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks.common import RESULTS, Row, in_process, measure_ms, peak_mib, step_parser, write_rows
 
-# name -> (data set, queries of a batch, hidden channels)
+# name: data set, queries per batch, hidden channels
 SIZES = {
     "umls": ("umls", 64, 32),
     "wn18rr-v1": ("wn18rr-v1", 64, 32),
@@ -27,7 +27,7 @@ SIZES = {
     "nell995-v1": ("nell995-v1", 64, 64),
     "wn18rr": ("wn18rr", 32, 32),
     "fb15k237": ("fb15k237", 96, 32),
-    # A batch is the sum of its micro-batches: what a query costs in ones of other sizes.
+    # The cost of a query in micro-batches of other sizes, of which a batch is the sum.
     **{f"wn18rr-of-{count}": ("wn18rr", count, 32) for count in (64, 16, 8, 4)},
     **{f"fb15k237-of-{count}": ("fb15k237", count, 32) for count in (192, 48, 24, 12)},
 }
@@ -35,7 +35,7 @@ PROVIDERS = ("graphzoo", "plain")
 
 
 def use_plain_operations() -> None:
-    """Replace the chunked and fused operations of the encoder by plain ones."""
+    """Replace the encoder's chunked and fused operations by plain ones."""
     from graphzoo.encoders import knowformer
     from graphzoo.ops import RelationalGraph, eager, relational_spmm
 
@@ -55,7 +55,7 @@ def use_plain_operations() -> None:
 
 
 def setup_step(size: str, provider: str, *, half: bool = False) -> tuple[Callable[[], float], str]:
-    """The step to be timed, its forward pass under bf16 autocast if `half`, and a line on the problem."""
+    """The step to time, under bf16 autocast if `half`, and a description of the problem."""
     from graphzoo.datamodules import KGDataModule
     from graphzoo.decoders import EntityDecoder
     from graphzoo.encoders import KnowFormer

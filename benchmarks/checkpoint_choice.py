@@ -1,9 +1,9 @@
-"""Which epoch to keep: that of the best validation accuracy, or of the smallest validation loss?
+"""Compare two choices of the epoch: the best validation accuracy and the smallest validation loss.
 
     python -m benchmarks.checkpoint_choice galit cora citeseer pubmed --seeds 0,1,2,3,4
 
-The test nodes are not looked at. The validation nodes are halved at random, many times: one half chooses the
-epoch by either rule, the accuracy of the other half judges it.
+Test nodes are not used. Validation nodes are split into random halves, many times. One half chooses the epoch
+by each rule, and the accuracy of the other half measures it.
 
 Writes results/checkpoint_choice.csv: accuracies in %, means over halvings and seeds; `std` is that of
 `difference` over seeds.
@@ -31,7 +31,7 @@ COLUMNS = ("model", "data", "seeds", "valid_nodes", "by_accuracy", "by_loss", "d
 
 
 class Kept(Callback):
-    """Every epoch's loss and correctness of each validation node."""
+    """Records loss and correctness of each validation node in every epoch."""
 
     def __init__(self) -> None:
         self.losses: list[Tensor] = []
@@ -51,12 +51,12 @@ class Kept(Callback):
 
 
 def halved(losses: Tensor, right: Tensor, halvings: int) -> tuple[float, float]:
-    """Accuracy in % of the half that did not choose, by accuracy and by loss.
+    """Accuracy in % of the half that does not choose, if accuracy and if loss chooses.
 
     Args:
-        losses: Of each epoch and validation node, [E, V].
-        right: 1 where the node is labelled right, [E, V].
-        halvings: How many random halves.
+        losses: Losses of each epoch and validation node, [E, V].
+        right: 1 where the prediction is correct, [E, V].
+        halvings: Number of random halvings.
     """
     generator = torch.Generator().manual_seed(0)
     sums = [0.0, 0.0]

@@ -1,12 +1,12 @@
-"""Test MRR of every epoch: what choosing the epoch by the test triples, as some papers do, is worth.
+"""Test MRR of every epoch: the gain from choosing the epoch by the test triples, as some papers do.
 
     graphzoo fit --model knowformer --data wn18rr-v1 --recipe wn18rr-v1-local --seed 0 --run_dir RUN \\
         --trainer.callbacks+=ModelCheckpoint --trainer.callbacks.save_top_k=-1 \\
         --trainer.callbacks.dirpath=RUN/checkpoints
     python -m benchmarks.chosen_on_test RUN
 
-The run chose its own epoch by validation. Both choices go to results/chosen_on_test.csv, in place of an
-earlier line of the same data, recipe and seed.
+The run itself chose its epoch by validation. Writes both choices to results/chosen_on_test.csv, in place of
+an earlier line with the same data, recipe and seed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ COLUMNS = ("data", "recipe", "seed", "epochs", "by validation", "epoch", "by tes
 
 
 def checkpoints_of(run: Path) -> dict[int, Path]:
-    """The checkpoint after each epoch; epochs are counted from 1."""
+    """The checkpoint of each epoch, counted from 1."""
     found = {}
     for path in (run / "checkpoints").glob("epoch=*.ckpt"):
         if epoch := re.match(r"epoch=(\d+)", path.name):
@@ -43,7 +43,7 @@ def validated(run: Path) -> dict[int, float]:
 
 
 def judge(run: Path) -> Line:
-    """The line of a run."""
+    """The line of the table for a run."""
     settings = read_settings(run / "config.yaml")
     tested = {
         epoch: metric_of(["test", "--ckpt_path", str(path)], "test/mrr")
@@ -69,7 +69,7 @@ def judge(run: Path) -> Line:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", type=Path, nargs="+", help="their folders")
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of the runs")
     for run in parser.parse_args().runs:
         line = judge(run)
         print(line)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, a process for each figure, timing, peak memory, rows of CSV."""
+"""Code that several benchmarks use: options, child processes, timing, peak memory, CSV rows."""
 
 import argparse
 import csv
@@ -69,7 +69,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """What `write_rows` wrote; none where there is no file yet."""
+    """The rows of `write_rows`; none if there is no file."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -78,7 +78,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def append_row(path: Path, row: Row) -> None:
-    """Add a row at once, for runs that may be stopped."""
+    """Add a row to the file, so that nothing is lost if a run is stopped."""
     if not path.exists():
         write_rows(path, [])
     with path.open("a", newline="") as file:
@@ -92,7 +92,7 @@ def _cells(row: Row) -> list[object]:
 def measure_ms(
     call: Callable[[], object], *, seconds: float, at_least: int = 5, at_most: int = 200
 ) -> list[float]:
-    """Median, 20 % and 80 % quantile of the milliseconds of a call, after two calls to warm up."""
+    """Median, 20 % and 80 % quantile of a call's milliseconds, after two warm-up calls."""
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     times: list[float] = []
     for i in range(at_most + 2):
@@ -109,7 +109,7 @@ def measure_ms(
 
 
 def peak_mib() -> float:
-    """The most memory that this process has had so far: on the GPU if there is one, else resident (Linux)."""
+    """Peak memory of this process: on the GPU if there is one, else resident memory (Linux)."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -117,7 +117,7 @@ def peak_mib() -> float:
 
 
 def step_parser(description: str | None, *, out: str, seconds: float) -> argparse.ArgumentParser:
-    """Options of a benchmark that measures each figure in a process of its own (`in_process`)."""
+    """Options of a benchmark that measures each figure in a separate process (`in_process`)."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -128,14 +128,14 @@ def step_parser(description: str | None, *, out: str, seconds: float) -> argpars
 
 
 def in_process(benchmark: str, figure: Iterable[object], *, seconds: float, plain: bool) -> dict[str, Any]:
-    """What the benchmark measures as `--child FIGURE...`, in a process of its own: peak memory is its own.
+    """Result of the benchmark for `--child FIGURE...` in a separate process, which has its own peak memory.
 
     Args:
         benchmark: Name of its module below `benchmarks`.
-        figure: Words that say what to measure.
+        figure: Words of the figure to measure.
         seconds: Time to spend.
-        plain: Whether plain PyTorch is measured, whose threads wait as they come; otherwise they do as the
-            `graphzoo` command says before it imports torch.
+        plain: Whether plain PyTorch is measured, with the default waits of OpenMP threads. Otherwise they
+            wait as in the `graphzoo` command.
     """
     environment = dict(os.environ)
     if not plain:

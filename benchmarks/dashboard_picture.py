@@ -3,8 +3,8 @@
     graphzoo fit --model knowformer --data umls --recipe umls-demo --run_dir runs/dashboard
     python -m benchmarks.dashboard_picture runs/dashboard
 
-Draws what `graphzoo.report.dashboard.panels` lists for knowledge graphs: curves, figures and tables of the
-run, and over seeds those of results/training/knowformer-umls.csv and results/rows/knowformer-umls. Writes
+Draws the panels of `graphzoo.report.dashboard.panels` for knowledge graphs: curves, figures and tables of the
+run, and panels over seeds from results/training/knowformer-umls.csv and results/rows/knowformer-umls. Writes
 docs/figures/dashboard.svg.
 """
 
@@ -26,13 +26,13 @@ from graphzoo.report.style import COLORS, FAINT, INK, drawing, new_figure, save_
 from graphzoo.runs.published import published_values
 
 TASK, MODEL, DATA = "kg", "knowformer", "umls"
-COLUMNS, WIDTH, HEIGHT, HEADING, GAP = 4, 2.4, 1.75, 0.4, 0.08  # the last four in inches
+COLUMNS, WIDTH, HEIGHT, HEADING, GAP = 4, 2.4, 1.75, 0.4, 0.08  # the last four are in inches
 LEFT = {"line": 0.45, "seeds": 0.45, "bars": 0.85, "seed bars": 0.85}
 MOST_ROWS, MOST_CELLS, LETTERS = 6, 3, 14  # of a table
 
 
 class Shown:
-    """What there is to draw: of one run, and of the kept runs with three seeds."""
+    """The data to draw, from one run and from the kept runs with three seeds."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -54,7 +54,7 @@ class Shown:
 
 
 def draw_lines(axes: Any, panel: Panel, shown: Shown) -> None:
-    """A line per metric over steps; the paper's value from end to end."""
+    """A line per metric over steps; the paper's value is a horizontal line."""
     for number, name in enumerate(name for name in panel.metrics if name not in shown.paper):
         line = shown.curves[["step", name]].dropna()
         axes.plot(line["step"], line[name], color=COLORS[number], linewidth=1, label=name.partition("/")[2])
@@ -79,7 +79,7 @@ def draw_paper(axes: Any, panel: Panel, shown: Shown) -> None:
 
 
 def draw_bars(axes: Any, panel: Panel, shown: Shown) -> None:
-    """A bar per metric; over seeds their mean, with its deviation."""
+    """A bar per metric; over seeds the mean with its deviation."""
     figures = shown.figures if panel.kind == "bars" else shown.over_seeds | shown.paper
     values = [pd.Series(figures[name], dtype=float) for name in panel.metrics]
     names = [name.partition("/")[2] if panel.kind == "bars" else name for name in panel.metrics]
@@ -108,7 +108,7 @@ def draw_table(axes: Any, panel: Panel, shown: Shown) -> None:
 
 
 def draw_parallel(axes: Any, panel: Panel, shown: Shown) -> None:
-    """A line through the settings of the run and its figure."""
+    """Parallel coordinates: a line through the settings of the run and its figure."""
     axes.axis("off")
     axes.plot(range(len(panel.metrics)), [0.55] * len(panel.metrics), color=COLORS[0], linewidth=1)
     for place, metric in enumerate(panel.metrics):
@@ -127,7 +127,7 @@ DRAW = {
 
 
 def picture(shown: Shown, task: str = TASK) -> Any:
-    """A heading per section, its panels in rows below; the title of each is a group of its own."""
+    """A heading per section with rows of panels; the title of each panel is an SVG group."""
     chosen = [(section, [p for p in panels(task) if p.section == section]) for section in SECTIONS]
     lines = {section: -(-len(found) // COLUMNS) for section, found in chosen}
     width, height = COLUMNS * WIDTH, sum(lines.values()) * HEIGHT + len(SECTIONS) * HEADING
@@ -159,7 +159,7 @@ def picture(shown: Shown, task: str = TASK) -> Any:
 
 
 def main() -> None:
-    """Draw it."""
+    """Parse the arguments and draw the picture."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run", type=Path, help="a run of KnowFormer on UMLS")
     with drawing():

@@ -1,4 +1,4 @@
-"""From the weights that graphzoo brings along, and from scratch: MRR against minutes, and test scores.
+"""Fine-tuning of the pretrained weights, compared with training from scratch: MRR over time, test scores.
 
     D="--data wn18rr-v1 --data.neighbourhood 500"
     graphzoo validate --ckpt_path knowformer-any $D --run_dir start
@@ -6,12 +6,11 @@
     graphzoo fit --model knowformer $D --recipe wn18rr-v1-cpu --run_dir scratch
     python -m benchmarks.fine_tuning wn18rr-v1 start tuned scratch
 
-In place of `scratch` also the folder of a kept row, whose curve may be that of another run (`--curve`), or
-nothing: then the paper's score stands alone.
-Writes results/fine_tuning.csv, a line per run and validation, after 0 minutes for the weights as they come;
-results/fine_tuned.csv, a line per data set; and docs/figures/fine-tuning.png. Minutes are those of steps and
-loading, without validation. Lines of other data sets that are in the files stay. Scores without training come
-from results/zero_shot.csv.
+`scratch` may also be the folder of a kept row, with the curve of another run (`--curve`). It may be left out,
+and then only the paper's score is given. Writes results/fine_tuning.csv, a line per run and validation, at 0
+minutes for the pretrained weights; results/fine_tuned.csv, a line per data set; and
+docs/figures/fine-tuning.png. Minutes are those of steps and loading, without validation. Lines of other data
+sets are kept. Scores without training come from results/zero_shot.csv.
 """
 
 import argparse
@@ -40,7 +39,7 @@ Line = dict[str, str | float]
 
 
 def lines_of(data: str, name: str, folder: Path) -> list[Line]:
-    """A line per validation of a run; none of a kept row."""
+    """A line per validation of a run; a kept row has none."""
     if not (folder / "metrics.csv").is_file():
         return []
     return [
@@ -56,7 +55,7 @@ def lines_of(data: str, name: str, folder: Path) -> list[Line]:
 
 
 def scores_of(folder: Path) -> tuple[str, str, str, str]:
-    """Test MRR, Hits@10, minutes and seeds of a run or of a kept row, as they stand in the table."""
+    """Test MRR, Hits@10, minutes and number of seeds of a run or a kept row, as text."""
     if (folder / "row.json").is_file():
         row = read_json(folder / "row.json")
         mrr, hits = (row["metrics"][f"test/{name}"] for name in ("mrr", "hits@10"))
@@ -70,7 +69,7 @@ def scores_of(folder: Path) -> tuple[str, str, str, str]:
 
 
 def scores(data: str, tuned: Path, scratch: Path | None) -> Line:
-    """The line of a data set."""
+    """The line of the table for a data set."""
     with (RESULTS / "zero_shot.csv").open(newline="", encoding="utf-8") as file:
         (start,) = (row for row in csv.DictReader(file) if row["data"] == data)
     of_tuned = scores_of(tuned)
@@ -88,7 +87,7 @@ def scores(data: str, tuned: Path, scratch: Path | None) -> Line:
 
 
 def others(path: Path, **same: str) -> list[Line]:
-    """The lines of a file that differ in one of these columns, such as `data`."""
+    """The lines of a file that differ from `same` in one of its columns, such as `data`."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -96,7 +95,7 @@ def others(path: Path, **same: str) -> list[Line]:
 
 
 def metric_of(words: list[str], name: str) -> float:
-    """A metric of `graphzoo WORDS`, run in a folder that goes again."""
+    """A metric of `graphzoo WORDS`, run in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*words, "--run_dir", f"{folder}/run", "--quiet"]
         with contextlib.redirect_stdout(io.StringIO()):
@@ -107,7 +106,7 @@ def metric_of(words: list[str], name: str) -> float:
 
 
 def write(path: Path, columns: tuple[str, ...], lines: list[Line]) -> None:
-    """All lines, sorted by the first column."""
+    """Write all lines, sorted by the first column."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
@@ -115,7 +114,7 @@ def write(path: Path, columns: tuple[str, ...], lines: list[Line]) -> None:
 
 
 def draw(rows: list[Line]) -> None:
-    """A picture per data set."""
+    """Draw a panel per data set."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -144,7 +143,7 @@ def draw(rows: list[Line]) -> None:
 
 
 def main() -> None:
-    """Parse the arguments, write table and figure."""
+    """Parse the arguments, write tables and figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -152,7 +151,7 @@ def main() -> None:
     parser.add_argument("start", type=Path)
     parser.add_argument("tuned", type=Path)
     parser.add_argument("scratch", type=Path, nargs="?")
-    parser.add_argument("--curve", type=Path, help="a run to draw, where `scratch` is a kept row")
+    parser.add_argument("--curve", type=Path, help="the run to draw if `scratch` is a kept row")
     args = parser.parse_args()
     validated = read_json(args.start / "results.json")["metrics"]["val/mrr"]
     start: Line = {

@@ -1,11 +1,11 @@
-"""From a folder of own triples to named answers with the weights that graphzoo brings along.
+"""Time from a folder of own triples to answers with the pretrained weights.
 
     python -m benchmarks.first_answer [--repeats 3]
 
-Each repeat asks `graphzoo predict --model knowformer-any` twice: `cold`, with nothing compiled yet, as after
-installation, and `warm`. 5,000 triples of 1,000 entities and 20 relations, 20 queries, answers as they come.
-Writes results/first_answer.csv: seconds on the clock, and of the processor, which other jobs on the machine
-disturb less.
+Each repeat runs `graphzoo predict --model knowformer-any` twice: `cold` has an empty cache of kernels, as
+after installation, and `warm` has a full one. The graph has 5,000 triples, 1,000 entities and 20 relations;
+there are 20 queries. Writes wall-clock and CPU seconds to results/first_answer.csv; other jobs on the
+machine disturb the CPU time less.
 """
 
 import argparse
@@ -25,7 +25,7 @@ TRIPLES, ENTITIES, RELATIONS, QUERIES = 5_000, 1_000, 20, 20
 
 
 def write_triples(folder: Path) -> None:
-    """Some entities have many facts, most have few."""
+    """Write triples in which some entities have many facts and most have few."""
     draw = random.Random(0)
     facts: dict[tuple[int, int, int], None] = {}
     while len(facts) < TRIPLES:
@@ -39,7 +39,7 @@ def write_triples(folder: Path) -> None:
 
 
 def ask(folder: Path, cache: Path) -> tuple[float, float]:
-    """Seconds on the clock and of the processor."""
+    """Wall-clock and CPU seconds of one call."""
     command = "-m graphzoo.cli predict --model knowformer-any --data.path mine --queries queries.tsv"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])

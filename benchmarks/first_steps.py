@@ -1,4 +1,4 @@
-"""Keep the first steps of a run whose epochs are too long for the machine: losses, validation, speed, memory.
+"""Keep the first steps of a run whose epochs take too long on a machine: losses, validation, speed, memory.
 
     export OMP_NUM_THREADS=2
     graphzoo fit --model knowformer --data wn18rr --no-test --trainer.max_steps 1 --model.lr 1e-30 \\
@@ -10,10 +10,10 @@
     python -m benchmarks.first_steps runs/wn18rr-200 --before runs/wn18rr-untrained --name wn18rr \\
         --epoch_steps 679
 
-For knowledge graphs. Run it on the machine that trained: it names its own. Writes
-results/first_steps/<name>.csv (a line per step: loss over its whole batch, norm of the gradient, seconds, the
-process's peak memory; step 0 is the model before training) and docs/figures/first-steps-<name>.png, and
-prints the figures that the docs cite. Needs matplotlib.
+For knowledge graphs. Run it on the machine of the training, because it writes that machine's name. Writes
+results/first_steps/<name>.csv (a line per step: loss over the whole batch, gradient norm, seconds, peak
+memory of the process; step 0 is the untrained model) and docs/figures/first-steps-<name>.png, and prints
+the figures that the docs cite. Needs matplotlib.
 """
 
 import argparse
@@ -33,11 +33,11 @@ Steps = dict[int, dict[str, float]]
 
 
 def read_steps(folder: Path) -> Steps:
-    """The figures of every step, counted from 1; of a step that a resumed run repeated, the later ones.
+    """The figures of every step, counted from 1; if a resumed run repeated a step, the later ones.
 
     Raises:
-        UsageError: naming the line that is damaged.
-        SystemExit: where there are no metrics, steps are missing, or a step has no loss.
+        UsageError: for a damaged line, with its number.
+        SystemExit: if there are no metrics, steps are missing, or a step has no loss.
     """
     rows = read_rows(folder / "metrics.csv")
     if not rows:
@@ -50,7 +50,7 @@ def read_steps(folder: Path) -> Steps:
         raise SystemExit(f"{folder}: not every step was logged\nTrain with --trainer.log_every_n_steps 1")
     for step, row in steps.items():
         if missing := [name for name in EVERY_STEP if name not in row]:
-            raise SystemExit(f"{folder}: step {step} has no {missing[0]}\nGo on with the run, or train anew")
+            raise SystemExit(f"{folder}: step {step} has no {missing[0]}\nResume the run, or train again")
     return steps
 
 
@@ -59,7 +59,7 @@ def validated(steps: Steps) -> dict[int, float]:
 
 
 def summary(steps: Steps, epoch_steps: int) -> dict[str, float]:
-    """What the docs cite: losses are means of the first and last ten steps, seconds are a median."""
+    """Figures that the docs cite: mean losses of the first and last ten steps, the median time of a step."""
     trained = [steps[step] for step in sorted(steps) if step > 0]
     losses = [row["train/loss"] for row in trained]
     seconds = statistics.median(row["train/step_seconds"] for row in trained)
@@ -102,9 +102,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path, help="folder of the run")
-    parser.add_argument("--before", type=Path, help="folder of a run of one step that changed no weights")
-    parser.add_argument("--name", required=True, help="of the files")
-    parser.add_argument("--epoch_steps", type=int, required=True, help="steps an epoch, as `fit` prints them")
+    parser.add_argument("--before", type=Path, help="folder of a run of one step that did not change weights")
+    parser.add_argument("--name", required=True, help="name of the written files")
+    parser.add_argument("--epoch_steps", type=int, required=True, help="steps per epoch, as printed by `fit`")
     arguments = parser.parse_args()
     steps = read_steps(arguments.run)
     if not validated(steps):
@@ -112,7 +112,7 @@ def main() -> None:
     if arguments.before is not None:
         untrained = read_steps(arguments.before)[1]
         steps[0] = {name: value for name, value in untrained.items() if name.startswith("val/")}
-    found = summary(steps, arguments.epoch_steps)  # before any file is written: it may fail
+    found = summary(steps, arguments.epoch_steps)  # before any file is written, because it may fail
 
     target = RESULTS / "first_steps" / f"{arguments.name}.csv"
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,13 @@
-"""Ranks of GALiT's attention, of the adjacency and of their mix in trained models (the paper's Fig. 5).
+"""Ranks of GALiT's attention, the adjacency and their mix in trained models (the paper's Fig. 5).
 
     graphzoo fit --model galit --data cora --model.encoder.hidden_channels 256 --model.encoder.num_heads 4 \\
         --model.encoder.similarity mcos --run_dir ranks-cora
     python -m benchmarks.galit_ranks ranks-cora [MORE_RUNS ...]
 
-P is the attention of the first layer averaged over heads, A the normalised adjacency with self-loops, the mix
-alpha P + (1 - alpha) A as in Eq. 34. The rank is the number of singular values above 1e-8, as in the paper;
-they are computed in float64 from the trained weights, since rounding in float32 alone passes that threshold.
-The effective rank is exp of the entropy of the singular values as shares of their sum (Roy and Vetterli,
-2007).
+P is the attention of the first layer, averaged over heads. A is the normalised adjacency with self-loops. The
+mix is alpha P + (1 - alpha) A, as in Eq. 34. The rank is the number of singular values above 1e-8, as in the
+paper. They are computed in float64, because rounding in float32 exceeds this threshold. The effective rank is
+exp of the entropy of the singular values, divided by their sum (Roy and Vetterli, 2007).
 
 Writes results/galit_ranks.csv and docs/figures/galit-ranks.png (all singular values).
 """
@@ -29,7 +28,7 @@ COLUMNS = ("data", "matrix", "num_nodes", "rank", "effective_rank", "bound", "se
 
 
 def describe(run: Path, max_nodes: int) -> tuple[str, GALiT, dict[str, Tensor]]:
-    """Name of a run's data, its encoder, and the singular values."""
+    """The data name of a run, its encoder, and the singular values."""
     import graphzoo
     from graphzoo.inference.node_model import NodeModel
 

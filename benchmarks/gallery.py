@@ -1,4 +1,4 @@
-"""Pictures of what each model looks at, for README and the first page of the site.
+"""Pictures of each model's attention or subgraphs, for README and the first page of the site.
 
     graphzoo fit --model knowformer --data umls --recipe umls-demo --run_dir runs/gallery/knowformer
     graphzoo fit --model nodeformer --data cora --run_dir runs/gallery/nodeformer
@@ -29,12 +29,12 @@ from graphzoo.report.style import COLORS, FAINT, INK, STEADY, drawing, new_figur
 from graphzoo.sampling import PairSubgraphSampler
 
 WIDTH, HEIGHT, DPI = 3.6, 3.0, 200
-FACT = ("vitamin", "disrupts", "organ_or_tissue_function")  # of the test split
+FACT = ("vitamin", "disrupts", "organ_or_tissue_function")  # in the test split
 NODES, PATHS, NEIGHBORS, LINK = 84, 5, 6, 25
 
 
 def draw_knowformer(axes: Any, folder: Path) -> None:
-    """The paths of facts that an answer rests on, from the head to the answer."""
+    """The paths of facts from the head to the answer that explain it."""
     found = graphzoo.load(folder).explain(*FACT, k=PATHS)
     steps = dict.fromkeys(step for path in found.paths["path"] for step in path_steps(path))
     middles = list(
@@ -51,7 +51,7 @@ def draw_knowformer(axes: Any, folder: Path) -> None:
                         "connectionstyle": f"arc3,rad={0.35 if level else 0}"},
         )  # fmt: skip
         if not level:
-            near = 0.53 if x in (0.0, 1.0) else 0.47  # nearer to the outer end
+            near = 0.53 if x in (0.0, 1.0) else 0.47  # nearer to the end outside
             axes.text(
                 near * x + (1 - near) * to_x, near * y + (1 - near) * to_y, relation.replace("_", " "),
                 color=FAINT, fontsize=7, ha="center", va="center",
@@ -71,7 +71,7 @@ def draw_knowformer(axes: Any, folder: Path) -> None:
 
 
 def path_steps(path: str) -> list[tuple[str, str, str]]:
-    """Facts (head, relation, tail) of a path as `explain` writes it; names have no blanks."""
+    """Facts (head, relation, tail) of a path in the form of `explain`; names must have no spaces."""
     words, facts = path.split(), []
     for place in range(0, len(words) - 2, 2):
         name, arrow, other = words[place : place + 3]
@@ -82,7 +82,7 @@ def path_steps(path: str) -> list[tuple[str, str, str]]:
 
 
 def draw_nodeformer(axes: Any, folder: Path) -> None:
-    """The strongest pairs of the last layer's latent graph, by class on a circle, over the given edges."""
+    """The strongest pairs of the last layer's latent graph over the edges, with nodes sorted by class."""
     model = graphzoo.load(folder)
     sample = sample_of(model.graph, NODES)
     x = model.transform(model.graph.x, model.graph.feature_names)
@@ -103,13 +103,13 @@ def draw_nodeformer(axes: Any, folder: Path) -> None:
 
 
 def bent(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """A curve between two points of a circle that leans towards its middle."""
+    """A curve between two points of a circle, bent towards the centre."""
     steps = np.linspace(0, 1, 16)[:, None]
     return (1 - steps) ** 2 * start + 0.5 * steps * (1 - steps) * (start + end) + steps**2 * end
 
 
 def draw_galit(axes: Any, folder: Path) -> None:
-    """Singular values of attention, of the adjacency and of what the layer uses, the mix of both."""
+    """Singular values of the attention, the adjacency, and their mix, which the layer uses."""
     model = graphzoo.load(folder)
     x = model.transform(model.graph.x, model.graph.feature_names)
     names = {"P": "attention", "A": "adjacency", "mix": "both, as used"}
@@ -126,7 +126,7 @@ def draw_galit(axes: Any, folder: Path) -> None:
 
 
 def draw_pencil(axes: Any, _: Path) -> None:
-    """The subgraph that is sampled around a test link of CiteSeer; the link itself is hidden."""
+    """The sampled subgraph around a test link of CiteSeer; the link itself is hidden."""
     data = load_link_graph("citeseer-link")
     sampler = PairSubgraphSampler(data.train.T, data.num_nodes, depth=2, num_neighbors=NEIGHBORS)
     link = data.test.positive[LINK]
@@ -151,7 +151,7 @@ TITLES: dict[str, tuple[Callable[[Any, Path], None], str]] = {
 
 
 def main() -> None:
-    """Draw every model alone, then all in a row."""
+    """Draw each model, then all in a row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, help="a folder with a run per model")
     parser.add_argument("--only", nargs="*", default=list(TITLES))

@@ -1,7 +1,7 @@
-"""The attempts of `benchmarks.hostile_campaign`: what is laid before the program, and what is asked of it.
+"""The attempts of `benchmarks.hostile_campaign`: hostile files, and a command or call that reads them.
 
-Every kind takes a generator of random numbers and an empty folder that is current, and leaves files there.
-What it returns is the command, or a call of the library.
+Every kind is a function of a random generator and the folder of good files. It writes files into the current
+folder, which is empty, and returns a command, or a call of the library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import yaml
 
 __all__ = ["KINDS", "MARKS", "Attempt", "make_bases"]
 
-# Steers a terminal, turns the direction of writing, ends a text.
+# Control a terminal, reverse the direction of text, end a C string.
 MARKS = ("\x1b]0;owned\x07", "\x1b[2J", "\x9b2J", "\u202e", "\u2066", "\x00")
 NAMES = [
     *(f"a{mark}b" for mark in MARKS),
@@ -128,13 +128,13 @@ REPRODUCE = [
 
 @dataclass
 class Attempt:
-    """What is done after the files are laid.
+    """A command or call, after the files are written.
 
     Attributes:
-        todo: Words of a command line, or a function.
+        todo: Words of the command line, or a function.
         writes: Paths below the current folder that may change.
-        memory: Whether running out of memory is an answer: the command asked for it.
-        around: Entered before, for what surrounds a process: streams, users, the clock.
+        memory: Whether running out of memory is allowed, because the command may ask for too much.
+        around: Functions that are called first and change streams, users, the clock and the like.
     """
 
     todo: list[str] | Callable[[], object]
@@ -150,7 +150,7 @@ Kind = Callable[[random.Random, Path], Attempt]
 
 
 def write_data(kind: str, folder: Path) -> None:
-    """Small good data of a kind."""
+    """Write small good data of a kind."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(0)
     if kind == "kg":
@@ -178,7 +178,7 @@ def write_data(kind: str, folder: Path) -> None:
 
 
 def make_bases(base: Path) -> None:
-    """Train the small runs that attempts spoil copies of; to be called in `base`."""
+    """Train the small runs whose copies the attempts damage; the current folder must be `base`."""
     from graphzoo.cli import main
 
     for kind in ("kg", "nodes", "links"):
@@ -190,11 +190,11 @@ def make_bases(base: Path) -> None:
     Path("queries.tsv").write_text("a1\tgrandparent\t?\n?\tparent\tb2\n")
 
 
-# ---- ways to spoil -------------------------------------------------------------------------------------
+# ---- ways to damage ------------------------------------------------------------------------------------
 
 
 def spoil_bytes(draw: random.Random, content: bytes) -> bytes:
-    """Bytes with one to three places changed."""
+    """Change bytes at one to three positions."""
     data = bytearray(content)
     for _ in range(draw.choice([1, 1, 2, 3])):
         place = draw.randrange(len(data) + 1)
@@ -223,7 +223,7 @@ def spoil_bytes(draw: random.Random, content: bytes) -> bytes:
 
 
 def spoil_text(draw: random.Random, content: bytes) -> bytes:
-    """A text with one to three places changed: bytes, encodings, quotes, names, numbers, lines."""
+    """Change a text at one to three positions: bytes, encodings, quotes, names, numbers, lines."""
     for _ in range(draw.choice([1, 1, 2, 3])):
         lines = content.split(b"\n")
         at = draw.randrange(len(lines))
@@ -262,7 +262,7 @@ def spoil_text(draw: random.Random, content: bytes) -> bytes:
                 )
                 content = b"\n".join(lines)
             case 12:
-                lines[at] = ((lines[at] + separator) * draw.choice([100, 20_000]))[: 1 << 22]  # one huge line
+                lines[at] = ((lines[at] + separator) * draw.choice([100, 20_000]))[: 1 << 22]  # a huge line
                 content = b"\n".join(lines)
             case 13:
                 content = content.replace(
@@ -279,7 +279,7 @@ def spoil_text(draw: random.Random, content: bytes) -> bytes:
 
 
 def hostile_value(draw: random.Random, *, plain: bool) -> Any:
-    """A value that nobody expects; `plain` ones fit into JSON and YAML."""
+    """An unexpected value; with `plain`, JSON and YAML can hold it."""
     deep: Any = "end"
     for _ in range(draw.choice([50, 5000])):
         deep = [deep]
@@ -325,7 +325,7 @@ def hostile_value(draw: random.Random, *, plain: bool) -> Any:
 
 
 def hostile_tensor(draw: random.Random, like: torch.Tensor) -> object:
-    """A tensor in place of another one: shape, kind, numbers, memory."""
+    """A tensor with another shape, dtype, values or memory layout, in place of `like`."""
     flat = like.reshape(-1)
     choices: list[Callable[[], object]] = [
         lambda: torch.zeros(1).expand(like.shape or (3,)),
@@ -351,12 +351,12 @@ def hostile_tensor(draw: random.Random, like: torch.Tensor) -> object:
     ]
     try:
         return draw.choice(choices)()
-    except (RuntimeError, TypeError, NotImplementedError):  # not of every tensor
+    except (RuntimeError, TypeError, NotImplementedError):  # not possible for every tensor
         return torch.empty(0)
 
 
 def places(tree: Any, most: int = 20_000) -> list[tuple[Any, Any]]:
-    """Containers and keys below a value."""
+    """All (container, key) below a value."""
     found: list[tuple[Any, Any]] = []
     waiting = [tree]
     while waiting and len(found) < most:
@@ -400,7 +400,7 @@ def spoil_tree(draw: random.Random, tree: Any, *, plain: bool) -> None:
 
 
 def put_odd(draw: random.Random, path: Path) -> None:
-    """Something in the place of a file that is not the file; nothing below what is no folder any more."""
+    """Replace a file by a pipe, folder, link, sparse file or socket, or remove it."""
     if any(os.path.lexists(folder) and not folder.is_dir() for folder in path.parents):
         return
     if path.is_dir() and not path.is_symlink():
@@ -431,10 +431,10 @@ def put_odd(draw: random.Random, path: Path) -> None:
             with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as server:
                 server.bind(path.name)
         case 8:
-            pass  # nothing is there
+            pass  # the file is removed
 
 
-# ---- what is asked of a run ----------------------------------------------------------------------------
+# ---- commands that read a run --------------------------------------------------------------------------
 
 
 def ask(draw: random.Random, kind: str) -> Attempt:
@@ -462,7 +462,7 @@ def ask(draw: random.Random, kind: str) -> Attempt:
 
 
 def load_run() -> None:
-    """What a notebook does."""
+    """Load the run, as in a notebook."""
     import graphzoo
 
     with torch.no_grad():
@@ -470,7 +470,7 @@ def load_run() -> None:
 
 
 def read_data(kind: str) -> Callable[[], object]:
-    """What a data module does first."""
+    """Read the data with a data module."""
 
     def read() -> None:
         import graphzoo.datamodules as modules
@@ -484,7 +484,7 @@ def read_data(kind: str) -> Callable[[], object]:
 
 
 def lay_run(draw: random.Random, base: Path) -> str:
-    """A copy of a good run, with what belongs to it."""
+    """Copy a good run with its data and queries; return its kind."""
     kind = draw.choice(["kg", "kg", "nodes"])
     shutil.copytree(base / kind / "run", "run")
     shutil.copytree(base / kind / "data", "data")
@@ -493,7 +493,7 @@ def lay_run(draw: random.Random, base: Path) -> str:
 
 
 def which_checkpoint(draw: random.Random, attempt: Attempt) -> Path:
-    """The one that this attempt reads, mostly."""
+    """The checkpoint that the attempt reads, or rarely the other one."""
     is_resume = isinstance(attempt.todo, list) and attempt.todo[:1] == ["fit"]
     name = "last" if is_resume == (draw.random() < 0.95) else "best"
     return Path(f"run/checkpoints/{name}.ckpt")
@@ -505,7 +505,7 @@ def checkpoint_values(draw: random.Random, base: Path) -> Attempt:
     path = which_checkpoint(draw, attempt)
     content = torch.load(path, weights_only=False)
     spoil_tree(draw, content, plain=False)
-    with contextlib.suppress(Exception):  # what torch cannot write stays as it was
+    with contextlib.suppress(Exception):  # torch cannot save every value
         buffer = io.BytesIO()
         torch.save(content, buffer)
         path.write_bytes(buffer.getvalue())
@@ -513,7 +513,7 @@ def checkpoint_values(draw: random.Random, base: Path) -> Attempt:
 
 
 class Runs:
-    """A pickle that runs a command."""
+    """Runs a command when it is unpickled."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch OWNED",)
@@ -531,7 +531,7 @@ def checkpoint_bytes(draw: random.Random, base: Path) -> Attempt:
         holder, key = draw.choice(places(content))
         holder[key] = Runs()
         torch.save(content, path, _use_new_zipfile_serialization=draw.random() < 0.7)
-    else:  # the check sums of the archive are right
+    else:  # with correct checksums of the archive
         with zipfile.ZipFile(path) as archive:
             parts = [(name, archive.read(name)) for name in archive.namelist()]
         at = (
@@ -588,7 +588,7 @@ def run_folder(draw: random.Random, base: Path) -> Attempt:
 
 
 def spoil_structured(draw: random.Random, path: Path) -> None:
-    """JSON or YAML with values changed, still JSON or YAML."""
+    """Change values in a JSON or YAML file, which stays valid."""
     text = path.read_text(encoding="utf-8")
     content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     spoil_tree(draw, content, plain=True)
@@ -601,7 +601,7 @@ def spoil_structured(draw: random.Random, path: Path) -> None:
 
 
 def data(kind: str) -> Kind:
-    """Data files of a kind, spoiled, and read by a data module, a training or a prediction."""
+    """Damaged data files of a kind, which a data module, a training or a prediction reads."""
 
     def attempt(draw: random.Random, base: Path) -> Attempt:
         shutil.copytree(base / kind / "data", "data")
@@ -708,20 +708,20 @@ def options(draw: random.Random, base: Path) -> Attempt:
                 "null",
             ]
         )
-        value = value.replace("\x00", "")  # no command line holds it
+        value = value.replace("\x00", "")  # not possible in a command line
         match draw.randrange(5):
             case 0:
                 words.insert(draw.randrange(1, len(words) + 1), value)
             case 1 if len(words) > 1:
                 words[draw.randrange(1, len(words))] = value
-            case 2 if len(words) > 2 and words != REPRODUCE:  # which would begin other processes
+            case 2 if len(words) > 2 and words != REPRODUCE:  # without --in-process, it starts processes
                 del words[draw.randrange(1, len(words))]
             case _:
                 name = draw.choice(names)
                 words += draw.choice([[name, value], [f"{name}={value}"]])
     if "fit" in words[:1]:
         words += ["--trainer.max_steps=1"]
-    # the folder that the command line names may be written: victim is not one of them
+    # folders in the command line may be written
     return Attempt(
         words,
         tuple(word.partition("=")[2] or word for word in words)
@@ -770,7 +770,7 @@ def queries(draw: random.Random, base: Path) -> Attempt:
         put_odd(draw, Path(out))
     words += ["--out", out] if out else []
     words += draw.choice([[], [], ["--overwrite"], ["--spreadsheet"], ["--explain"], ["--top-k", "1000000"]])
-    # a path that was typed with --overwrite may be replaced; the queries may not
+    # the given --out may be written, but not the queries
     typed = (out,) if out and out != name else ()
     return Attempt(words, ("out", *typed))
 
@@ -812,7 +812,7 @@ def streams(draw: random.Random, base: Path) -> Attempt:
 
 
 def names(draw: random.Random, base: Path) -> Attempt:
-    """A run whose entities, nodes, model or run folder have hostile names."""
+    """A run with hostile names of entities, nodes, the model or the run folder."""
     import numpy as np
 
     kind = lay_run(draw, base)
@@ -855,7 +855,7 @@ def names(draw: random.Random, base: Path) -> Attempt:
 
 
 def surroundings(draw: random.Random, base: Path) -> Attempt:
-    """A good command in a bad place: users, HOME, clock, links, locks, room, handles, folders."""
+    """A good command in a bad environment: users, HOME, clock, links, locks, disk, file handles, folders."""
     kind = lay_run(draw, base)
     attempt = draw.choice(
         [
@@ -949,7 +949,7 @@ def surroundings(draw: random.Random, base: Path) -> Attempt:
 
 
 def other_commands(draw: random.Random, base: Path) -> Attempt:
-    """Rows, studies, spaces and panels of others: `results`, `plot`, `search`, `reproduce`, `dashboard`."""
+    """Damaged rows and search spaces for `results`, `plot`, `search`, `reproduce` and `dashboard`."""
     lay_run(draw, base)
     result = Path("run/results.json").read_bytes()
     space = b"model.lr: [0.001, 0.01]\nmodel.encoder.num_layers: {min: 1, max: 3}\n"
@@ -1010,4 +1010,4 @@ KINDS: dict[str, tuple[Kind, float]] = {
     "surroundings": (surroundings, 4),
     "rows, searches, panels": (other_commands, 6),
 }
-"""Each kind of attempt, and how often it is drawn."""
+"""Every kind of attempt with its weight in the draw."""

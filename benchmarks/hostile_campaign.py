@@ -1,13 +1,13 @@
-"""Thousands of hostile attempts against the program: files, options and places that nobody should meet.
+"""Thousands of hostile attempts against the program: damaged files, wrong options, bad environments.
 
     python -m benchmarks.hostile_campaign --attempts 5000 --seed 0 --jobs 2
-    python -m benchmarks.hostile_campaign --only 1234          # one again, with all that it writes
+    python -m benchmarks.hostile_campaign --only 1234          # repeat one attempt and show its output
 
-Each attempt is drawn from its own number alone and runs in a process forked from one that has imported
-everything. Allowed ends are a result, and an error of at most six lines with a status that is not 0. What
-else happens is a finding: a traceback, an error that explains nothing, a signal, a hang, two gigabytes of
-memory, a change outside of what the command may write, control characters on the output, code of a file
-that ran. `--resume` goes on behind the attempts in --rows.
+An attempt depends only on the seed and its number. It runs in a process that is forked from one with all
+imports. Allowed outcomes are a result, and an error of at most six lines with a status other than 0. Anything
+else is a finding: a traceback, an error without an explanation, a signal, a hang, two gigabytes of memory, a
+change of other files than the command may write, control characters in the output, or code of a file that
+was run. `--resume` continues after the attempts in --rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NO_ROOM = re.compile(r"out of memory|cannot allocate|MemoryError|\ballocate\b",
 
 
 def listing(folder: Path) -> dict[str, str]:
-    """What lies below a folder; nothing is followed, and only small regular files are read."""
+    """All paths below a folder with type, mode and a hash of small regular files; links are not followed."""
     found: dict[str, str] = {}
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -70,7 +70,7 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str], writes: Iterable[str]) -> list[str]:
-    """Paths that differ and that the attempt was not allowed to change."""
+    """Changed paths that the attempt may not change."""
     allowed = [os.path.normpath(os.path.join("cwd", path)) for path in writes if path] + ["home"]
     return [
         path
@@ -81,7 +81,7 @@ def changed(before: Mapping[str, str], after: Mapping[str, str], writes: Iterabl
 
 
 def run_child(number: int, seed: int, base: Path, place: Path) -> int:
-    """Lay the files of an attempt and make it, in a process of its own.
+    """Write the files of an attempt and run it, in a child process.
 
     Returns:
         The exit status.
@@ -118,7 +118,7 @@ def run_child(number: int, seed: int, base: Path, place: Path) -> int:
 
 
 def open_anew() -> None:
-    """The three streams as Python makes them when it begins: None for one that is closed."""
+    """Open the three standard streams as Python does at its start; a closed one is None."""
     modes = {
         "stdin": ("r", "strict"),
         "stdout": ("w", "surrogateescape"),
@@ -136,7 +136,7 @@ def open_anew() -> None:
 
 
 def make(attempt: Attempt) -> int:
-    """Do what the attempt asks for, as the command line would."""
+    """Run the command or call of an attempt, with errors as in the command line."""
     from graphzoo.cli import commands as cli
 
     for surround in attempt.around:
@@ -148,14 +148,14 @@ def make(attempt: Attempt) -> int:
         attempt.todo()
     except Exception as error:
         if isinstance(error, AttributeError | KeyError | IndexError | TypeError | RecursionError):
-            raise  # no error that speaks to a user
+            raise  # not an error for users
         return cli._explain(error)
     return 0
 
 
 @dataclass
 class Running:
-    """One attempt that has begun."""
+    """An attempt that is running."""
 
     number: int
     process: int
@@ -163,7 +163,7 @@ class Running:
     began: float = field(default_factory=time.monotonic)
     progress: float = field(default_factory=time.monotonic)
     ticks: int = -1
-    prepared: float | None = None  # processor seconds at which its files lay there
+    prepared: float | None = None  # CPU seconds used when its files were written
     verdict: str = ""
 
 
@@ -187,7 +187,7 @@ def begin(number: int, seed: int, base: Path, folder: Path) -> Running:
         open_anew()
         status = run_child(number, seed, base, place)
         if sys.stdout is not None:
-            sys.stdout.flush()  # what fails here, Python tells at its end as "Exception ignored"
+            sys.stdout.flush()  # at exit, Python would report an error here as "Exception ignored"
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
     except BaseException:
@@ -201,10 +201,9 @@ def begin(number: int, seed: int, base: Path, folder: Path) -> Running:
 
 
 def watch(attempt: Running) -> int | None:
-    """Whether an attempt has ended, and how; one that hangs is killed.
+    """The wait status of an attempt that has ended, or None; an attempt that hangs is killed.
 
-    A process hangs that has used ten seconds of the processor or has slept as long; on a busy machine one
-    that waits for its turn does not.
+    An attempt hangs if it uses ten seconds of CPU time, or sleeps as long. Waiting for the CPU is allowed.
     """
     done, status, _ = os.wait4(attempt.process, os.WNOHANG)
     if done:
@@ -222,7 +221,7 @@ def watch(attempt: Running) -> int | None:
         attempt.prepared = used
     if now - attempt.progress > SECONDS or used - (attempt.prepared or 0) > SECONDS:
         attempt.verdict = "hang"
-        os.kill(attempt.process, signal.SIGABRT)  # faulthandler tells where it is
+        os.kill(attempt.process, signal.SIGABRT)  # faulthandler prints where it is
         time.sleep(0.5)
         os.killpg(attempt.process, signal.SIGKILL)
         return os.wait4(attempt.process, 0)[1]
@@ -264,7 +263,7 @@ def conclude(attempt: Running, status: int) -> tuple[object, ...]:
     elif code in (129, 130, 143) and described["kind"] == "surroundings":
         outcome = "stopped"
     elif code and not err and described["kind"] in ("streams", "surroundings"):
-        outcome = "failed"  # nobody could read why, or no file may have a byte
+        outcome = "failed"  # stderr is closed, or files may not grow
     else:
         outcome, message = judge(code, "", err)
         if (
@@ -298,14 +297,14 @@ def conclude(attempt: Running, status: int) -> tuple[object, ...]:
 
 
 def clear(place: Path) -> None:
-    """Remove what an attempt has left."""
+    """Remove the files of an attempt."""
     shutil.rmtree(place, ignore_errors=True)
     for suffix in (".1", ".2", ".json", ".part", ".trace"):
         place.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def prepare(base: Path) -> None:
-    """Train the good runs in a process of its own, and import here what they needed."""
+    """Train the good runs in a child process, and import its modules here."""
     process = os.fork()
     if not process:
         status = 1
@@ -332,11 +331,11 @@ def prepare(base: Path) -> None:
     for name in ("kg", "nodes", "links"):
         shutil.rmtree(base / name / "run" / "tensorboard", ignore_errors=True)
     gc.collect()
-    gc.freeze()  # a collection would copy the pages of all that is shared
+    gc.freeze()  # garbage collection in forks would copy shared pages
 
 
 def count(rows: Iterable[Sequence[object]]) -> list[list[object]]:
-    """Attempts of each kind, and how they ended."""
+    """Number of attempts and outcomes for each kind."""
     counted: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         counted[str(row[1])][str(row[2])] += 1
@@ -353,7 +352,7 @@ HEAD = ("kind", "attempts", *ALLOWED, "findings")
 
 
 def as_markdown(table: Sequence[Sequence[object]]) -> str:
-    """The counts as they stand in docs/reliability.md."""
+    """The table of counts in docs/reliability.md."""
     whole = ["all", *(f"{sum(int(str(row[at])) for row in table):,}" for at in range(1, len(HEAD)))]
     lines = [
         " | ".join(f"{int(str(cell)):,}" if at else str(cell) for at, cell in enumerate(row)) for row in table
@@ -363,14 +362,14 @@ def as_markdown(table: Sequence[Sequence[object]]) -> str:
 
 
 def write_page(table: Sequence[Sequence[object]]) -> None:
-    """Put the counts into the page."""
+    """Write the table of counts into the page."""
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n{as_markdown(table)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 def main() -> int:
-    """Run the attempts, or one of them again."""
+    """Run the attempts, or repeat one."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.hostile_campaign", description=__doc__.splitlines()[0]
     )
@@ -378,11 +377,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first attempt")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="counts of each kind")
-    parser.add_argument("--rows", type=Path, default=Path("hostile_rows.csv"), help="a row for every attempt")
-    parser.add_argument("--only", type=int, help="number of one attempt: do this one and show all it writes")
-    parser.add_argument("--resume", action="store_true", help="go on behind the attempts in --rows")
-    parser.add_argument("--page", action="store_true", help="only put the counts of --out into the page")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="file of counts per kind")
+    parser.add_argument(
+        "--rows", type=Path, default=Path("hostile_rows.csv"), help="file of rows, one per attempt"
+    )
+    parser.add_argument("--only", type=int, help="number of an attempt to repeat, with its output")
+    parser.add_argument("--resume", action="store_true", help="continue after the attempts in --rows")
+    parser.add_argument("--page", action="store_true", help="only write the counts of --out into the page")
     arguments = parser.parse_args()
     if arguments.page:
         with arguments.out.open(newline="") as file:
@@ -440,7 +441,7 @@ def main() -> int:
 
 
 def show(number: int, seed: int, base: Path, folder: Path) -> int:
-    """Make one attempt again and print all that it says."""
+    """Repeat an attempt and print its output."""
     attempt = begin(number, seed, base, folder)
     while (status := watch(attempt)) is None:
         time.sleep(0.01)

@@ -1,15 +1,14 @@
-"""Registers, spills and shared memory of every CUDA kernel, compiled ahead of time: no GPU is needed.
+"""Registers, spills and shared memory of all CUDA kernels, compiled ahead of time without a GPU.
 
     python -m benchmarks.kernel_resources [--arch 80,90,100] [--missing] [--out FILE]
 
-Runs every op forward and backward on small tensors; each kernel that it would launch is compiled for the
-given architectures by Triton and its ptxas instead, in the variants that the launchers choose. Writes
-results/kernel_resources.csv, a line per kernel, variant and architecture: registers of a thread, bytes that
-it spills, shared memory of a program, instructions of the whole kernel, those that load 8 or 16 bytes and
-those that load 16 (empty: not counted yet); of the loop over edges the instructions of a warp per edge and
-128 features; and a digest of the kernel's source, its arguments and the compiler. A second form in which a
-variant launches a kernel is called "KERNEL 2". With --missing no kernel is compiled whose digest the file
-holds.
+Runs every op forward and backward on small tensors. Instead of a launch, each kernel is compiled by Triton
+and its ptxas for the given architectures, in the variants that the launchers choose. Writes
+results/kernel_resources.csv, a line per kernel, variant and architecture: registers and spilled bytes per
+thread, shared memory per program, instructions of the kernel, instructions that load 8 or 16 bytes, those
+that load 16 (empty if not counted), for the loop over edges the instructions of a warp per edge and 128
+features, and a digest of source, arguments and compiler. If a variant launches a kernel in a second form,
+this is called "KERNEL 2". With --missing, kernels whose digest is in the file are not compiled.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from unittest import mock
 
 import torch
 
-os.environ.pop("TRITON_INTERPRET", None)  # kernels, not their interpreter
+os.environ.pop("TRITON_INTERPRET", None)  # compile kernels, do not interpret them
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 import triton
@@ -40,7 +39,7 @@ from triton.runtime.jit import JITFunction
 
 try:
     from triton.runtime.cache import get_cache_key
-except ImportError:  # an older Triton, which makes the key inside of `compile`: everything is compiled
+except ImportError:  # an older Triton has no such function: everything is compiled
     get_cache_key = None
 
 from benchmarks.common import RESULTS
@@ -57,7 +56,7 @@ TABLE = RESULTS / "kernel_resources.csv"
 COLUMNS = ("op", "kernel", "variant", "arch", "registers", "spills", "shared", "instructions", "wide_loads",
            "loads_of_16", "per_edge", "digest")  # fmt: skip
 KEY = COLUMNS[:4]
-DIGITS = 16  # of a digest
+DIGITS = 16  # length of a digest
 ARCHITECTURES = (80, 90, 100)
 NODES, QUERIES, RELATIONS, EDGES = 48, 16, 6, 2000
 SIZE = NODES, QUERIES
@@ -80,11 +79,11 @@ def spmm(
     relations: int = RELATIONS,
     narrowest: int = 1 << 31,
 ) -> Callable[[], None]:
-    """A block is as wide as a row of few queries; with few edges segments are short."""
+    """The width of blocks depends on channels and queries; few edges give short segments."""
 
     def run() -> None:
         ends, kinds = torch.randint(nodes, (2, edges)), torch.randint(relations, (edges,))
-        ends[1, : edges // 2] = min(3, nodes - 1)  # a hub, whose segment is cut
+        ends[1, : edges // 2] = min(3, nodes - 1)  # a hub, whose long segment is cut
         graph = RelationalGraph(ends, kinds, nodes, relations)
         kept = torch.rand(edges) < 0.5 if mask else None
         relation = torch.randn(relations, queries, channels, dtype=dtype, requires_grad=True)
@@ -161,7 +160,7 @@ def layer(
 
 
 def cases() -> Iterator[Case]:
-    """What the launchers choose between: types, widths, heads, what is there; some sizes of each kind."""
+    """The variants of the launchers: dtypes, widths, heads, optional arguments, several sizes."""
     full, half = torch.float32, torch.bfloat16
     for dtype, name in ((full, "float32"), (half, "bfloat16")):
         for channels in (32, 64, 8):
@@ -189,10 +188,10 @@ def cases() -> Iterator[Case]:
 
 
 def rare_cases() -> Iterator[Case]:
-    """Float16, other numbers of heads, padded widths, weights as narrow as the rows, and numbers that are 1.
+    """float16, other numbers of heads, padded widths, weights in the dtype of the rows, and sizes of 1.
 
-    Triton compiles a 1 as a constant. No branch of a kernel depends on the type and on one of the others, so
-    that each is tried in one type.
+    Triton compiles a 1 as a constant. No branch of a kernel depends on both the dtype and another choice, so
+    each choice is compiled in one dtype.
     """
     half, single, full = torch.bfloat16, torch.float16, torch.float32
     yield "message_update", "float16 D=32", update(single, 32)
@@ -220,7 +219,7 @@ def rare_cases() -> Iterator[Case]:
 
 
 class Compiler:
-    """Stands where Triton's driver is, and compiles what would be launched, but for known digests."""
+    """Replaces Triton's driver, and compiles kernels in place of a launch, except known digests."""
 
     def __init__(self, arch: int, known: Collection[str] = ()) -> None:
         self.target = GPUTarget("cuda", arch, 32)
@@ -251,7 +250,7 @@ class Compiler:
             return made
 
         def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-            kernel.device_caches.clear()  # what was not compiled there may have to be here
+            kernel.device_caches.clear()  # another architecture may need what the first did not
             kernel.device_caches[active.get_current_device()]  # noqa: B018 - sets what is replaced here
             kernel.compile = compile_unknown
             made = run(kernel, *arguments, grid=grid, warmup=True, **options)
@@ -266,10 +265,9 @@ class Compiler:
 
 
 def per_edge(code: str) -> float | None:
-    """Instructions of a warp per edge and 128 features, in the loop that multiplies and adds most.
+    """Instructions of a warp per edge and 128 features, in the loop with the most multiply-adds.
 
-    A multiply and add is 32 of the 128 features of an edge (on sm_100 a packed one 64), so that four are an
-    edge.
+    A multiply-add covers 32 of an edge's 128 features (64 if packed, on sm_100), so four of them are an edge.
     """
     places: dict[str, int] = {}
     lines: list[str] = []
@@ -289,7 +287,7 @@ def per_edge(code: str) -> float | None:
 
 
 def resources(made: Any) -> dict[str, Any]:
-    """What ptxas says of a compiled kernel."""
+    """The resources of a compiled kernel, as reported by ptxas."""
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
@@ -315,11 +313,11 @@ def resources(made: Any) -> dict[str, Any]:
 def measure(
     architectures: tuple[int, ...], wanted: str = "", kept: Iterable[dict[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """A line per kernel, variant and architecture; figures of `kept` lines hold for their digests."""
+    """A line per kernel, variant and architecture; `kept` lines are reused for equal digests."""
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
-    # several variants have some of their kernels in common
+    # variants share some kernels
     known = {line["digest"]: {name: line[name] for name in COLUMNS[len(KEY) :]} for line in kept}
-    os.environ["TRITON_INTERPRET"] = "1"  # the launchers take tensors of the CPU
+    os.environ["TRITON_INTERPRET"] = "1"  # lets the launchers accept CPU tensors
     for arch in architectures:
         for precision in ("highest", "high"):
             torch.set_float32_matmul_precision(precision)
@@ -327,7 +325,7 @@ def measure(
                 if wanted not in f"{op} {variant} " or (precision == "high" and "float32" not in variant):
                     continue
                 if precision == "high" and op == "relational_spmm":
-                    continue  # no products of matrices
+                    continue  # kernels without matrix products
                 kind = variant.replace("float32", "tf32") if precision == "high" else variant
                 torch.manual_seed(0)
                 with Compiler(arch, known) as launched:
@@ -351,8 +349,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--arch", default=",".join(map(str, ARCHITECTURES)))
-    parser.add_argument("--wanted", default="", help="only cases whose name holds this")
-    parser.add_argument("--missing", action="store_true", help="compile what the file does not hold")
+    parser.add_argument("--wanted", default="", help="only cases whose name contains this text")
+    parser.add_argument("--missing", action="store_true", help="compile only kernels not in the file")
     parser.add_argument("--out", type=Path, default=TABLE)
     args = parser.parse_args()
     try:

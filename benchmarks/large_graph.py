@@ -1,13 +1,13 @@
-"""A knowledge graph of a million entities and ten million facts: load it, ask it one question.
+"""Load a knowledge graph of a million entities and ten million facts, and answer one query.
 
     OMP_NUM_THREADS=1 python -m benchmarks.large_graph [--entities 1000000] [--facts 10000000] [--gib 8]
 
-Writes results/large_graph.csv: processor time and peak memory of the process after each stage. The graph is
-random, with skewed degrees and 100 relations, and is read from a text file of the user's, as `--data kg`
-does. The question is a validation triple in both directions, for KnowFormer of width 32, on the whole graph;
-then `graphzoo.load(...).predict` in neighbourhoods of 1,000 entities. The process is
-given --gib of memory and no more, so that the bound is shown and not just observed. Not part of
-`python -m benchmarks`: it takes minutes.
+Writes results/large_graph.csv: CPU time and peak memory of the process after each stage. The graph is
+random, with skewed degrees and 100 relations, and is read from text files, as with `--data kg`. The query
+is a validation triple in both directions, for KnowFormer of width 32 on the whole graph. After that,
+`graphzoo.load(...).predict` answers in neighbourhoods of 1,000 entities. The memory of the process is
+limited to --gib, so the result shows that this is enough. Not part of `python -m benchmarks`, because it
+takes minutes.
 """
 
 import argparse
@@ -30,17 +30,17 @@ from graphzoo.layers.relation_graph import compare_relations
 from graphzoo.tasks import KGCompletion
 
 NUM_RELATIONS = 100
-QUERIES = 30  # of which the median is taken
-CLOCK = time.process_time  # of one thread: what other jobs on the machine hardly change
+QUERIES = 30  # their median is written
+CLOCK = time.process_time  # of one thread; other jobs on the machine hardly change it
 
 
 def write_graph(folder: Path, num_entities: int, num_facts: int) -> None:
-    """Train, validation and test triples as text; every entity occurs."""
+    """Write train, validation and test triples as text; every entity occurs."""
     generator = np.random.default_rng(0)
     with open(folder / "train.txt", "w") as file:
         for start in range(0, num_facts, 1_000_000):
             size = min(1_000_000, num_facts - start)
-            # the square makes some entities far more frequent than others
+            # the square makes some entities much more frequent than others
             head = (generator.random(size) ** 2 * num_entities).astype(np.int64)
             tail = (np.arange(start, start + size)) % num_entities
             relation = generator.integers(0, NUM_RELATIONS, size)
@@ -52,7 +52,7 @@ def write_graph(folder: Path, num_entities: int, num_facts: int) -> None:
 
 
 def main() -> None:
-    """Parse the arguments, load, ask, write the table."""
+    """Parse the arguments, run all stages, write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,13 +1,13 @@
-"""Facts of the link tables that bound what a model can reach there.
+"""Facts about the link data that limit the scores of models.
 
     python -m benchmarks.link_facts
 
-For Cora and CiteSeer under the protocol `nbfnet`: the share of test pairs, links and others, that no path of
-training links joins, and of test links that are training links; the AUROC of Katz and of personalised
-PageRank. Each on split 0, and its mean and standard deviation over ten splits. For the regression of
-heuristics on CiteSeer: the error on the test pairs of answering each with the mean of the training targets
-(those of links and of as many drawn pairs). Writes results/link_facts.csv within a minute. Reads
-GRAPHZOO_DATA or the user's cache.
+For Cora and CiteSeer with protocol `nbfnet`: the share of test pairs, of links and of others, without a
+path of training links between them, the share of test links that are training links, and the AUROC of Katz
+and of personalised PageRank. All are given for split 0, and as mean and standard deviation over ten splits.
+For the regression of heuristics on CiteSeer: the test error of predicting the mean of the training targets
+(of links and as many random pairs). Writes results/link_facts.csv within a minute. Reads GRAPHZOO_DATA or
+the user's cache.
 """
 
 import csv
@@ -40,7 +40,7 @@ COLUMNS = ("data", "protocol", "fact", "value", "commit")
 
 
 def without_path(graph: LinkGraph, pairs: Tensor) -> float:
-    """Share of pairs [B, 2] whose nodes lie in two components of the training links."""
+    """Share of pairs [B, 2] whose nodes are in different components of the training graph."""
     adjacency = adjacency_matrix(graph.edge_index("train").numpy(), graph.num_nodes)
     part = torch.from_numpy(connected_components(adjacency, directed=False)[1])
     return float((part[pairs[:, 0]] != part[pairs[:, 1]]).float().mean())
@@ -54,7 +54,7 @@ def recurring(graph: LinkGraph) -> float:
 
 
 def auroc(graph: LinkGraph, name: HeuristicName) -> float:
-    """Of a heuristic on the test pairs."""
+    """AUROC of a heuristic on the test pairs."""
     pairs = torch.cat([graph.test.positive, graph.test.negative])
     heuristic = LinkHeuristic(GraphSpec(graph.num_nodes), name=name)
     is_link = (torch.arange(len(pairs)) < len(graph.test.positive)).double()
@@ -62,7 +62,7 @@ def auroc(graph: LinkGraph, name: HeuristicName) -> float:
 
 
 def rmse_of_mean(graph: LinkGraph, name: TargetName) -> float:
-    """Root mean squared error, on the test pairs, of the mean target of a heuristic in training."""
+    """Root mean squared error on the test pairs of predicting the mean training target of a heuristic."""
     edges = graph.edge_index("train")
     targets = HeuristicTargets(edges, graph.num_nodes, name)
     negatives = NegativePairs(edges, graph.num_nodes)
@@ -73,7 +73,7 @@ def rmse_of_mean(graph: LinkGraph, name: TargetName) -> float:
 
 
 def main() -> int:
-    revision = commit()  # before the file changes
+    revision = commit()  # before the file is changed, which would make it "dirty"
     rows: list[tuple[str, str, str, float]] = []
     for name in ("cora-link", "citeseer-link"):
         facts: dict[str, list[float]] = {}

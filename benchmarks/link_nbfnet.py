@@ -1,17 +1,17 @@
-"""NBFNet on the splits that KnowFormer's link tables use, with NBFNet's published settings.
+"""NBFNet with its published settings on the splits of KnowFormer's link tables.
 
     python -m benchmarks.link_nbfnet cora-link --split 0 --epochs 20 --out runs/nbfnet-cora-0
 
-KnowFormer's paper takes the protocol of NBFNet (Zhu et al., NeurIPS 2021), whose own score for Cora is
-0.956. This asks whether NBFNet has that score on the splits here. Six layers of width 32, DistMult
-messages, principal neighbourhood aggregation (mean, maximum, minimum, deviation; each plain, times the
-logarithm of the degree, and divided by it), layer norm and shortcut, both directions averaged, one random
-pair per link, Adam with rate 0.005, batches of 64 links that are hidden while they are asked. An epoch of
-Cora takes about ten minutes of a core and 6 GiB; after each one, scores go to `OUT/epochs.csv` and
-everything to `OUT/state.pt`, from where the same command goes on. The test pairs are scored once, at the
-end, with the weights of the best validation AUROC. With `--sums`, messages are added up, as KnowFormer
-does, instead. Appends to results/link_nbfnet.csv. Reads GRAPHZOO_DATA
-or the user's cache.
+KnowFormer's paper uses the protocol of NBFNet (Zhu et al., NeurIPS 2021), whose published score for Cora is
+0.956. This benchmark tests whether NBFNet reaches it on the splits here. The model has six layers of width
+32, DistMult messages, principal neighbourhood aggregation (mean, maximum, minimum and deviation; each
+plain, times the logarithm of the degree, and divided by it), layer norm and shortcuts, averages both
+directions, and is trained with one random pair per link, Adam with rate 0.005, and batches of 64 links that
+are hidden from themselves. An epoch of Cora takes about ten minutes of a core and 6 GiB. After each epoch,
+scores are written to `OUT/epochs.csv` and the state to `OUT/state.pt`, from which the same command
+continues. The test pairs are scored once, at the end, with the weights of the best validation AUROC. With
+`--sums`, messages are summed, as in KnowFormer. Appends a line to results/link_nbfnet.csv. Reads
+GRAPHZOO_DATA or the user's cache.
 """
 
 import argparse
@@ -49,7 +49,7 @@ COLUMNS = (
     "commit",
 )
 CHANNELS, LAYERS, BATCH, RATE = 32, 6, 64, 5e-3
-LINKS_AT_ONCE = 32  # of a batch: bounds memory, changes nothing else
+LINKS_AT_ONCE = 32  # part of a batch that is computed at once; it limits memory only
 EPS = 1e-6
 
 Array = NDArray[Any]
@@ -57,10 +57,10 @@ Array = NDArray[Any]
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[untyped-decorator]
 def _reduce(x: Array, boundary: Array, indptr: Array, indices: Array, out: Array) -> tuple[Array, Array]:
-    """Mean, maximum, minimum and deviation of each node's messages and its own boundary.
+    """Write mean, maximum, minimum and deviation of each node's messages and boundary to `out`.
 
-    x and boundary [N, B, D]; out [N, B, 4 * D]. Returns which message was the maximum and which the
-    minimum, [N, B, D]; -1 is the boundary.
+    x and boundary are [N, B, D], out is [N, B, 4 * D]. Returns the numbers of the messages that are maximum
+    and minimum, [N, B, D]; -1 is the boundary.
     """
     num_nodes, width, channels = x.shape
     at_most = np.full(x.shape, -1, np.int16)
@@ -113,7 +113,7 @@ def _spread(
     at_least: Array,
     grad: Array,
 ) -> tuple[Array, Array]:
-    """Gradients of the messages and the boundary, [N, B, D] each, from that of what `_reduce` wrote."""
+    """Gradients of messages and boundary, [N, B, D] each, from the gradient of the output of `_reduce`."""
     num_nodes, width, channels = x.shape
     of_x, of_boundary = np.zeros_like(x), np.zeros_like(x)
     of_sum, of_square = np.empty((width, channels), np.float32), np.empty((width, channels), np.float32)
@@ -150,7 +150,7 @@ def _spread(
 
 
 class Reduce(torch.autograd.Function):
-    """Mean, maximum, minimum and deviation of the messages to each node, side by side."""
+    """Mean, maximum, minimum and deviation of the messages to each node, concatenated."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, boundary: Tensor, graph: "Graph") -> Tensor:
@@ -167,18 +167,18 @@ class Reduce(torch.autograd.Function):
 
 @dataclass
 class Graph:
-    """Edges with a loop for each node, as rows of sources. Nodes are sorted by degree."""
+    """Edges and self-loops in CSR form, by target. Nodes are sorted by degree."""
 
     indptr: Array
     indices: Array
-    place: Tensor  # [N], of each node
-    num_of: list[int]  # nodes of each degree that occurs
-    scales: list[float]  # of that degree
-    size: Tensor  # messages of each node, [N, 1, 1]
+    place: Tensor  # new number of each node, [N]
+    num_of: list[int]  # number of nodes with each degree
+    scales: list[float]  # scale of each degree
+    size: Tensor  # number of messages of each node, [N, 1, 1]
 
     @classmethod
     def of(cls, edges: Tensor, num_nodes: int) -> "Graph":
-        """From edges [2, E], both directions."""
+        """A graph from edges [2, E] in both directions."""
         degree = torch.bincount(edges[1], minlength=num_nodes) + 1
         place = degree.argsort(stable=True).argsort()
         source, target = place[torch.cat([edges, torch.arange(num_nodes).expand(2, -1)], dim=1)]
@@ -191,7 +191,7 @@ class Graph:
 
 
 class Layer(nn.Module):
-    """One iteration; with `sums`, messages are added up, in place of the four reductions at three scales."""
+    """One iteration; `sums` replaces the four reductions with three scales by a sum of messages."""
 
     def __init__(self, *, sums: bool) -> None:
         super().__init__()
@@ -201,13 +201,13 @@ class Layer(nn.Module):
         self.norm = nn.LayerNorm(CHANNELS)
 
     def forward(self, x: Tensor, boundary: Tensor, graph: Graph) -> Tensor:
-        """States and boundary [N, B, D] -> states [N, B, D]."""
+        """New states [N, B, D] from states and boundary, both [N, B, D]."""
         reduced = Reduce.apply(x * self.relation, boundary, graph)
         if self.sums:
             total = reduced[..., :CHANNELS] * graph.size
             return self.norm(self.linear(torch.cat([x, total], dim=-1))).relu()  # type: ignore[no-any-return]
         own, plain, times, divided = self.linear.weight.split([CHANNELS, *[4 * CHANNELS] * 3], dim=1)
-        # Nodes of one degree share the scales, so the three copies of `reduced` need one map.
+        # Nodes of one degree share their scales, so one linear map replaces three copies of `reduced`.
         parts = [
             F.linear(part, plain + scale * times + divided / max(scale, 1e-2))
             for part, scale in zip(reduced.split(graph.num_of), graph.scales, strict=True)
@@ -221,7 +221,7 @@ class Layer(nn.Module):
 
 
 class NBFNet(nn.Module):
-    """Representations of pairs by generalised Bellman-Ford iterations from one end."""
+    """Scores of pairs by generalised Bellman-Ford iterations from both ends."""
 
     def __init__(self, *, sums: bool = False) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class NBFNet(nn.Module):
         )
 
     def forward(self, edges: Tensor, num_nodes: int, u: Tensor, v: Tensor) -> Tensor:
-        """Edges [2, E], both directions; ends of pairs [B] -> scores [B]."""
+        """Scores [B] of pairs (u, v) [B], from edges [2, E] in both directions."""
         graph = Graph.of(edges, num_nodes)
         sources, targets = graph.place[torch.cat([u, v])], graph.place[torch.cat([v, u])]
         batch = torch.arange(len(sources))
@@ -263,7 +263,7 @@ def train_epoch(
     seed: int,
     epoch: int,
 ) -> float:
-    """One visit of every link; returns the mean loss."""
+    """Train on every link once and return the mean loss."""
     order = permute(len(links), "order of nbfnet", seed, epoch)
     total = 0.0
     for number, chosen in enumerate(order.split(BATCH)):
@@ -292,7 +292,7 @@ def train_epoch(
 
 
 def run(name: str, split_index: int, seed: int, epochs: int, out: Path, *, sums: bool) -> list[float]:
-    """Epochs trained, the best of them, its AUROC on validation, AUROC and AP on test."""
+    """Train; return number of epochs, best epoch, its validation AUROC, test AUROC and test AP."""
     graph = load_link_graph(name, protocol="nbfnet", split_index=split_index)
     edges = graph.edge_index("train")
     negatives = NegativePairs(edges, graph.num_nodes)
@@ -338,10 +338,10 @@ def main() -> int:
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--sums", action="store_true", help="add messages up")
+    parser.add_argument("--sums", action="store_true", help="sum messages, as in KnowFormer")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    revision = commit()  # before the file changes
+    revision = commit()  # before the file is changed, which would make it "dirty"
     asked = options.data, options.split, options.seed, options.epochs, options.out
     if options.epochs < 1:
         parser.error("--epochs takes at least 1")

@@ -1,13 +1,12 @@
-"""What the structure around a pair tells about a link: boosted trees, to compare KnowFormer with.
+"""Link prediction by boosted trees on structural features of pairs, to compare with KnowFormer.
 
     python -m benchmarks.link_trees
 
-For Cora, CiteSeer and PubMed (a sixth of its links, one split) under the protocol `nbfnet`: trees learn
-training links from as many random pairs, twice, by 26 numbers of the graph around them (degrees,
-components, common neighbours, distance, random walks of up to six steps), and rank the test pairs. A
-training link is hidden from itself, a test link that is also a training link is not, as for KnowFormer.
-Writes results/link_trees.csv within minutes, one line per split. Reads GRAPHZOO_DATA or the user's
-cache.
+For Cora, CiteSeer and PubMed (a sixth of its links, one split) with protocol `nbfnet`: trees learn to
+distinguish training links from twice as many random pairs by 26 features (degrees, components, common
+neighbours, distance, random walks of up to six steps), and score the test pairs. A training link is hidden
+for its own features. A test link that is also a training link is not hidden, as with KnowFormer. Writes
+results/link_trees.csv within minutes, one line per split. Reads GRAPHZOO_DATA or the user's cache.
 """
 
 import csv
@@ -29,9 +28,9 @@ from graphzoo.sampling import NegativePairs
 
 COLUMNS = ("data", "split_index", "val/auroc", "test/auroc", "test/ap", "commit")
 SPLITS = {"cora-link": (0, 1, 2), "citeseer-link": (0, 1, 2), "pubmed-link": (0,)}
-MOST_LINKS = 6_000  # learnt from, drawn from all: the numbers of a pair take some 20 ms on PubMed
-FAR = 50.0  # in place of a distance between two components
-# The size of the largest component tells whether a link was left out; of a small one it says something.
+MOST_LINKS = 6_000  # random sample to train on, because the features of a pair take some 20 ms on PubMed
+FAR = 50.0  # distance between components
+# Sizes are clipped here: that of the largest component would reveal whether a link was left out.
 LARGE = 30
 STEPS = 6
 
@@ -39,9 +38,9 @@ Array = NDArray[np.float64]
 
 
 def structure(adjacency: Any, pairs: NDArray[np.int64], *, hides_links: bool) -> Array:
-    """Numbers of each pair, [B, 26], of the graph without its own link if `hides_links`.
+    """Features of each pair, [B, 26]; with `hides_links`, of the graph without the pair's link.
 
-    u and v may be swapped.
+    They do not depend on the order of u and v.
     """
     return np.array([_numbers(adjacency, int(u), int(v), hides_links) for u, v in pairs])
 
@@ -84,7 +83,7 @@ def _spread(degree: NDArray[np.int64]) -> tuple[float, float, float]:
 
 
 def _walks(adjacency: Any, degree: NDArray[np.int64], start: int) -> Array:
-    """Where random walks from a node are after one step, two, ...: [STEPS, N]."""
+    """Probabilities of random walks from a node after 1, 2, ... steps, [STEPS, N]."""
     place = np.zeros(len(degree))
     place[start] = 1
     places = []
@@ -95,7 +94,7 @@ def _walks(adjacency: Any, degree: NDArray[np.int64], start: int) -> Array:
 
 
 def judge(name: str, split_index: int) -> tuple[float, float, float]:
-    """AUROC on validation, AUROC and AP on test."""
+    """Validation AUROC, test AUROC and test AP."""
     graph = load_link_graph(name, protocol="nbfnet", split_index=split_index)
     edges = graph.edge_index("train")
     adjacency = adjacency_matrix(edges.numpy(), graph.num_nodes)
@@ -121,7 +120,7 @@ def _table(adjacency: Any, split: LinkSplit, *, hides_links: bool = False) -> tu
 
 
 def main() -> int:
-    revision = commit()  # before the file changes
+    revision = commit()  # before the file is changed, which would make it "dirty"
     with (RESULTS / "link_trees.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)

@@ -1,12 +1,12 @@
-"""Runs of one to three steps over all recipes, with options drawn at random, good ones and bad ones.
+"""Runs of one to three steps with all recipes and random options, valid and invalid ones.
 
     python -m benchmarks.load_test --runs 200 --seed 0
 
-Each run is the command itself in this process, with a time limit. It has to end with a result (status 0) or
-with a message of at most six lines and status 2 (a wrong setting) or 1 (a failed run). What hangs, prints a
-traceback or ends in an error of Python that explains nothing is listed and makes the status 1. Where data
-are not below GRAPHZOO_DATA, or their steps take gigabytes, small generated data of the same kind stand in, so
-that a recipe's model, optimiser and batches run all the same. `--resume` goes on behind the runs in --out.
+Each run is the command in this process, with a time limit. It must end with a result (status 0), or with a
+message of at most six lines and status 2 (a wrong setting) or 1 (a failed run). A run that hangs, prints a
+traceback or ends with an unexplained Python error is listed, and the benchmark's status is 1. If data are not
+in GRAPHZOO_DATA or their steps take gigabytes, small generated data replace them, so that the recipe's model,
+optimizer and batches are tested nevertheless. `--resume` continues after the runs in --out.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ COLUMNS = ("run", "recipe", "kind", "status", "outcome", "lines", "seconds", "pe
 LINES = 6
 PART = 25
 BAD = ("hang", "traceback", "unexplained")
-# Minutes or gigabytes a step on two cores.
+# A step takes minutes or gigabytes on two cores.
 BIG = re.compile(
     r"^(fb15k237|wn18rr|nell995|yago310|codex-m|ogb|pokec|amazon2m|mini-imagenet|20news|deezer|pubmed-link)"
 )
 SMALL_GRAPHS = re.compile(r"^(fb15k237|wn18rr|nell995)-v1$")
-# Errors that a user can do nothing with.
+# Errors that do not help a user.
 UNEXPLAINED = re.compile(
     r"^graphzoo: (Traceback|AssertionError|AttributeError|IndexError|KeyError|NameError|RecursionError|"
     r"UnboundLocalError|StopIteration|ZeroDivisionError|NotImplementedError|"
     r"RuntimeError: (?!.*(memory|allocate))|.* not supported between instances)"
 )
-# Values that the parser itself turns away, as most typing mistakes: half the runs get past it.
+# Values that the parser refuses, like most typing mistakes; 60 % of the runs have none of them.
 WRONG = {"abc", "foo", "maybe", "soon", "[1]", "{a: 1}", ""}
 NUMBERS = ["0", "1", "2", "3", "-1", "7", "1.5", "abc", "null", "99999999999"]
 FRACTIONS = ["0", "0.1", "0.5", "1", "2", "-1", "nan", "inf", "1e-30", "abc", "null"]
@@ -78,7 +78,7 @@ TRAINER = {
 
 
 def recipes() -> list[tuple[str, str, str]]:
-    """Model, recipe and data of every recipe."""
+    """Model, name and data of every recipe."""
     from graphzoo.catalog.presets import list_presets
 
     found = []
@@ -89,7 +89,7 @@ def recipes() -> list[tuple[str, str, str]]:
 
 
 def class_paths(model: str, data: str) -> dict[str, str]:
-    """Option prefix -> class, as far as the presets name one."""
+    """The class of each option prefix for which the presets name one."""
     from graphzoo.catalog.presets import find_preset
 
     found: dict[str, str] = {}
@@ -133,7 +133,7 @@ def typed_options(model: str, data: str) -> dict[str, list[str]]:
         kind = getattr(importlib.import_module(module), name)
         hints = typing.get_type_hints(kind.__init__)
         for parameter in inspect.signature(kind).parameters.values():
-            # where data come from is not a setting to play with; num_workers starts processes
+            # sources of data are not drawn, and num_workers would start processes
             if parameter.name in (
                 "spec",
                 "self",
@@ -153,8 +153,8 @@ def typed_options(model: str, data: str) -> dict[str, list[str]]:
 def command(
     draw: random.Random, model: str, recipe: str, data: str, *, small: Path | None
 ) -> tuple[list[str], list[str]]:
-    """The words of one run, and those of them that were drawn; with `small` on data that stand in."""
-    # a heuristic has nothing to train
+    """The words of a run, and the drawn ones among them; with `small`, on generated data."""
+    # heuristics are not trained
     words = [
         "test" if model.startswith("heuristic.") else "fit",
         "--model",
@@ -194,7 +194,7 @@ def task_of(data: str) -> str:
 
 
 def run_one(words: list[str], seconds: float) -> tuple[int, str, str]:
-    """Status, outcome and what was written to stderr."""
+    """Status, outcome and stderr of a run."""
     from graphzoo.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -213,7 +213,7 @@ def run_one(words: list[str], seconds: float) -> tuple[int, str, str]:
 
 
 def judge(status: int, outcome: str, text: str) -> tuple[str, str]:
-    """What became of a run, and its message."""
+    """The outcome of a run and its message."""
     lines = text.splitlines()
     begin = next(
         (number for number, line in enumerate(lines) if re.match(r"graphzoo( \w+)?: (?!.*writes )", line)), 0
@@ -231,7 +231,7 @@ def judge(status: int, outcome: str, text: str) -> tuple[str, str]:
 
 
 def in_parts(arguments: argparse.Namespace, last: int) -> int:
-    """A process for every few runs: one that has done two hundred holds gigabytes that it has freed."""
+    """Run in a new process for every few runs; after two hundred, one keeps gigabytes of freed memory."""
     rows: list[list[str]] = []
     if arguments.resume and arguments.out.is_file():
         with arguments.out.open(newline="") as file:
@@ -264,14 +264,12 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=180, help="limit of one run")
+    parser.add_argument("--seconds", type=float, default=180, help="time limit of a run")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--only", type=int, help="number of one run: do this one and show all it writes")
-    parser.add_argument("--resume", action="store_true", help="go on behind the runs that --out holds")
+    parser.add_argument("--only", type=int, help="number of a run to repeat, with its output")
+    parser.add_argument("--resume", action="store_true", help="continue after the runs in --out")
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
-    parser.add_argument(
-        "--gigabytes", type=float, default=4, help="memory beyond which a run is refused any more"
-    )
+    parser.add_argument("--gigabytes", type=float, default=4, help="memory limit of the process")
     arguments = parser.parse_args()
     if arguments.runs < 1 or arguments.first < 0 or arguments.seconds <= 0 or arguments.gigabytes <= 0:
         parser.error("--runs, --seconds and --gigabytes must be above 0, --first at least 0")
@@ -283,7 +281,7 @@ def main() -> int:
     last = arguments.first + arguments.runs
     if arguments.only is None and arguments.runs > PART:
         return in_parts(arguments, last)
-    import graphzoo.training.launch  # noqa: F401  # what every run needs, so that no run's seconds hold it
+    import graphzoo.training.launch  # noqa: F401  # not in the time of the first run
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + int(arguments.gigabytes * (1 << 30))

@@ -1,12 +1,12 @@
-"""Subgraphs around pairs from a graph of 100 million edges on disk, sampled by several processes at once.
+"""Sampling of subgraphs around pairs by several processes from a graph of 100 million edges on disk.
 
     python -m benchmarks.mapped_pairs [--edges 100000000] [--workers 2]
 
-Writes results/mapped_pairs.csv: processor time of a subgraph, and each worker's own memory, beside those of
-a graph of 100 thousand edges. Were the graph copied, its size would be the difference. Every node has 20
-neighbours, spread over the whole graph, so that hardly two subgraphs touch the same pages. Workers are
-spawned, not forked, so that nothing is inherited. Needs Linux and about 18 bytes of disk an edge. Not part of
-`python -m benchmarks`: it takes minutes.
+Writes results/mapped_pairs.csv: CPU time per subgraph and private memory per worker, for this graph and for
+one of 100 thousand edges. If the graph were copied, the memory would differ by its size. Every node has 20
+neighbours, spread over the whole graph, so subgraphs hardly share pages. Workers are spawned, not forked,
+so that they inherit nothing. Needs Linux and about 18 bytes of disk per edge. Not part of `python -m
+benchmarks`, because it takes minutes.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CHUNK = 1 << 18
 
 
 def write_graph(folder: Path, num_edges: int) -> Path:
-    """Node i is joined to i + o and i - o for ten random o: a symmetric CSR graph, made chunk by chunk."""
+    """Write a symmetric CSR graph in chunks; node i is linked to i + o and i - o for ten random o."""
     num_nodes = num_edges // NUM_OFFSETS
     degree = 2 * NUM_OFFSETS
     generator = np.random.default_rng(0)
@@ -49,7 +49,7 @@ def write_graph(folder: Path, num_edges: int) -> Path:
 
 
 class Batches(Dataset[list[float]]):
-    """Batches of random pairs: process, its processor seconds so far, MiB of its own."""
+    """Samples batches of random pairs; items are process id, its CPU seconds and its private MiB."""
 
     def __init__(self, sampler: PairSubgraphSampler, num_batches: int) -> None:
         self.sampler, self.num_batches = sampler, num_batches
@@ -69,13 +69,13 @@ class Batches(Dataset[list[float]]):
 
 
 def own_mib() -> float:
-    """MiB that this process has written; pages of a mapped file are the system's to drop or to share."""
+    """Private MiB of this process, without pages of mapped files, which the system can share or drop."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) / 1024
 
 
 def sample(path: Path, workers: int, num_batches: int) -> tuple[float, float]:
-    """Processor microseconds of a subgraph, kernels compiled, and the memory of the largest worker."""
+    """CPU microseconds per subgraph without compilation, and the memory of the largest worker."""
     sampler = PairSubgraphSampler.from_file(path, depth=2, num_neighbors=10)
     loader = DataLoader(
         Batches(sampler, num_batches),
@@ -87,20 +87,20 @@ def sample(path: Path, workers: int, num_batches: int) -> tuple[float, float]:
     seconds, batches = 0.0, 0
     for process in {row[0] for row in rows}:
         own = [row[1] for row in rows if row[0] == process]
-        # its first batch waits for the compiler
+        # its first batch compiles the kernels
         seconds, batches = seconds + own[-1] - own[0], batches + len(own) - 1
     return seconds / batches / BATCH * 1e6, max(row[2] for row in rows)
 
 
 def main() -> None:
-    """Make both graphs, sample from them, write the table."""
+    """Write both graphs, sample from them, write the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--edges", type=int, default=100_000_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batches", type=int, default=400)
-    parser.add_argument("--folder", type=Path, help="where the graphs are put while it runs; must exist")
+    parser.add_argument("--folder", type=Path, help="existing folder for the temporary graphs")
     parser.add_argument("--out", type=Path, default=RESULTS / "mapped_pairs.csv")
     args = parser.parse_args()
     if args.edges < 1000 or args.workers < 1 or args.batches < 10 * args.workers:

@@ -1,17 +1,17 @@
-"""Which choice of a query's neighbourhood holds its answer: PageRank, distance, the relation's answers.
+"""How often a query's neighbourhood contains its answer, by the choice of neighbourhood.
 
     export GRAPHZOO_DATA=DIR OMP_NUM_THREADS=1
     python -m benchmarks.neighbourhood_answers [--data fb15k237,wn18rr,nell995] [--triples 250]
 
-Both directions of a sample of validation triples. For each size K the share of queries whose answer lies
-inside, and the facts inside as a share of the graph's:
+Uses both directions of a sample of validation triples. For each size K, gives the share of queries with their
+answer inside, and the share of the graph's facts inside:
 
 - `pagerank`: the K entities of highest personalised PageRank from the head;
-- `relation`: half of K from the relation's known answers (the default of `graphzoo.sampling`);
-- `distance`: the K entities with the fewest hops from the head, those with most facts first;
-- `pagerank` and `distance`, `hubs cut`: the same where an entity is left by at most 50 of its facts.
+- `relation`: half of K are known answers of the relation (the default of `graphzoo.sampling`);
+- `distance`: the K entities with the fewest hops from the head, and among equals those with most facts;
+- `pagerank` and `distance`, `hubs cut`: the same, but with at most 50 facts leaving each entity.
 
-No training: what is outside can never be ranked well, what is inside still has to be learned. Writes
+Nothing is trained. An answer outside cannot be ranked well; one inside must still be learned. Writes
 results/neighbourhood_answers.csv.
 """
 
@@ -35,7 +35,7 @@ TELEPORT = 0.15
 
 
 def nearest(adjacency: csr_array, degree: np.ndarray, head: int, most: int) -> np.ndarray:
-    """The first `most` entities by hops from the head, within a hop by their number of facts."""
+    """The first `most` entities by hops from the head, then by number of facts."""
     reached = np.zeros(len(degree), bool)
     frontier = np.array([head])
     reached[head] = True
@@ -56,7 +56,7 @@ def _neighbours(adjacency: csr_array, node: int) -> np.ndarray:
 
 
 def cut(graph: RelationalGraph) -> csr_array:
-    """The graph where every entity keeps at most HUB of its facts, drawn once."""
+    """The graph with at most HUB facts, drawn at random, leaving each entity."""
     generator = np.random.default_rng(0)
     source, target = (row.numpy() for row in graph.edge_index)
     order = generator.permutation(source.size)
@@ -69,7 +69,7 @@ def cut(graph: RelationalGraph) -> csr_array:
 
 
 def walked(adjacency: csr_array, heads: np.ndarray, most: int) -> np.ndarray:
-    """The `most` entities of highest personalised PageRank from each head, [heads, most]: 10 iterations."""
+    """The `most` entities of highest personalised PageRank from each head, [heads, most]; 10 iterations."""
     count = adjacency.sum(1)
     step = (adjacency / np.maximum(count, 1)[:, None]).T.tocsr()
     start = np.zeros((adjacency.shape[0], heads.size))

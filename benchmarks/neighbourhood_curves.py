@@ -1,13 +1,13 @@
-"""MRR against hours of a run in query neighbourhoods, beside the first steps on the whole graph.
+"""MRR over hours of a run in query neighbourhoods, compared with the first steps on the whole graph.
 
     graphzoo fit --model knowformer --data wn18rr --recipe wn18rr-local --run_dir runs/wn18rr-local
     python -m benchmarks.neighbourhood_curves runs/wn18rr-local --name wn18rr
-    python -m benchmarks.neighbourhood_curves --name wn18rr  # the figure again, from the kept lines
+    python -m benchmarks.neighbourhood_curves --name wn18rr  # redraws the figure from the kept lines
 
-Writes results/neighbourhood_runs/<name>.csv, a line per validation: optimiser steps, queries asked, hours of
-steps so far (without validation, and without what an epoch lost to a stop), MRR, Hits@1 and Hits@10 on the
-fixed validation triples, peak memory; and docs/figures/neighbourhoods-<name>.png with the kept curve of
-results/first_steps/<name>.csv, if there is one.
+Writes results/neighbourhood_runs/<name>.csv, a line per validation: optimizer steps, queries, hours of steps
+(without validation, and without steps that a stop has lost), MRR, Hits@1 and Hits@10 on the fixed validation
+triples, peak memory. Draws docs/figures/neighbourhoods-<name>.png, with the kept curve of
+results/first_steps/<name>.csv if there is one.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def read_curve(folder: Path) -> list[Line]:
     ]
     rows = read_rows(folder / "metrics.csv")
     hours, total = {}, 0.0
-    for step, _, values in rows:  # an epoch's seconds come behind its validation
+    for step, _, values in rows:  # an epoch's seconds are logged after its validation
         total += values.get("train/seconds", 0.0) / 3600
         hours[step] = total
     lines: list[Line] = []
@@ -48,7 +48,7 @@ def read_curve(folder: Path) -> list[Line]:
 
 
 def kept(path: Path) -> list[Line]:
-    """The lines of an earlier call, numbers as numbers."""
+    """The lines of an earlier call, with numbers as floats."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return [

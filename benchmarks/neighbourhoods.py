@@ -1,15 +1,15 @@
-"""What a training query costs on the whole graph and in a neighbourhood, and as the graph grows.
+"""Cost of a training query on the whole graph and in a neighbourhood, also for graphs of growing size.
 
     export GRAPHZOO_DATA=DIR OMP_NUM_THREADS=2
     python -m benchmarks.neighbourhoods [--data fb15k237,wn18rr,nell995] [--repeats 3] [--no-growth]
 
-Two tables in one. For each data set a step (neighbourhoods included, forward, backward, Adam) on the whole
-graph at the recipe's micro-batch, and in neighbourhoods at the batch of the `-local` recipe, in turns: ms per
-query, and their ratio. For random graphs of 10,000 to 1,000,000 entities with ten facts each, the same step
-in neighbourhoods of 300 alone, every answer brought in: processor time, which other jobs on the machine
-hardly change, and how many queries it learns from. Every figure is the median of --repeats steps after one
-that compiles. Peak memory is that of a process of its own. Writes results/neighbourhoods.csv, where rows of
-what was not measured this time stay, and docs/figures/neighbourhoods.png.
+For each data set, steps (sampling of neighbourhoods, forward, backward, Adam) alternate between the whole
+graph with the recipe's micro-batch, and neighbourhoods with the batch of the `-local` recipe; results are
+ms per query and their ratio. Random graphs of 10,000 to 1,000,000 entities with ten facts each are measured
+in neighbourhoods of 300 only, with every answer brought in; results are CPU time, which other jobs on the
+machine hardly change, and the number of queries with their answer inside. Every figure is the median of
+--repeats steps after one that compiles. Peak memory is measured in a separate process. Writes
+results/neighbourhoods.csv, in which other rows are kept, and docs/figures/neighbourhoods.png.
 """
 
 import argparse
@@ -33,14 +33,14 @@ from graphzoo.sampling import FactRemover, NeighbourhoodSampler
 from graphzoo.system.memory import keep_freed_memory
 from graphzoo.types import GraphSpec
 
-# micro-batch of the published recipe; batch and sizes of the local one
+# micro-batch of the published recipe; batch and sizes of the local recipe
 SETTINGS = {"fb15k237": (48, 64, 500), "wn18rr": (16, 64, 300), "nell995": (8, 16, 500)}
 GROWTH = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 FACTS_PER_ENTITY, RELATIONS, GROWN = 10, 100, 64
 
 
 class Steps:
-    """Training steps on one graph, both ways."""
+    """Training steps on the whole graph and in neighbourhoods."""
 
     def __init__(self, triples: torch.Tensor, num_entities: int, num_relations: int, size: int) -> None:
         torch.manual_seed(0)
@@ -60,7 +60,7 @@ class Steps:
         self.remover: FactRemover | None = None
 
     def whole(self, size: int) -> int:
-        """One step of so many queries on the whole graph."""
+        """One step of `size` queries on the whole graph."""
         if self.remover is None:
             self.remover = FactRemover(self.triples, self.num_entities)
         place = torch.randint(len(self.triples), (size,))
@@ -70,7 +70,7 @@ class Steps:
         return size
 
     def near(self, size: int, outside: Literal["drop", "bring"] = "drop") -> int:
-        """One step of so many queries in neighbourhoods, which it chooses; how many are learned from."""
+        """One step of `size` queries in neighbourhoods; returns the number with their answer inside."""
         head, relation, tail = self.triples[torch.randint(len(self.triples), (size,))].unbind(1)
         graph, kept = self.sampler(head, relation, tail, outside=outside)
         states = self.encoder(graph, graph.find(head[kept]), relation[kept])
@@ -84,7 +84,7 @@ class Steps:
 
 
 def timed(work: Callable[[], int], clock: Callable[[], float] = time.perf_counter) -> tuple[float, int]:
-    """Seconds, and the queries that were learned from: those whose answers lie inside."""
+    """Seconds, and the number of queries with their answer inside."""
     began = clock()
     learned = work()
     return clock() - began, learned
@@ -97,7 +97,7 @@ def load(name: str) -> tuple[torch.Tensor, int, int]:
 
 
 def random_triples(num_entities: int) -> tuple[torch.Tensor, int, int]:
-    """Skewed heads, every entity a tail."""
+    """Random triples with skewed heads, in which every entity is a tail."""
     generator = torch.Generator().manual_seed(0)
     count = FACTS_PER_ENTITY * num_entities
     head = (torch.rand(count, generator=generator) ** 2 * num_entities).long()
@@ -106,7 +106,7 @@ def random_triples(num_entities: int) -> tuple[torch.Tensor, int, int]:
 
 
 def peak(name: str, way: str, size: int, neighbours: int, queue: "multiprocessing.Queue[float]") -> None:
-    """The peak memory of a process that takes two steps one way, in GiB."""
+    """Peak memory in GiB of a process with two steps of one kind."""
     steps = Steps(*load(name), neighbours)
     for _ in range(2):
         getattr(steps, way)(size)
@@ -131,7 +131,7 @@ def compared(names: list[str], repeats: int) -> Iterator[Row]:
         for turn in range(repeats + 1):
             for way, count in (("whole", whole), ("near", near)):
                 taken, learned = timed(partial(getattr(steps, way), count))
-                if turn:  # the first compiles
+                if turn:  # the first step compiles
                     seconds[way].append(1000 * taken / count)
                     per_learned[way].append(1000 * taken / max(1, learned))
         ratio, strict = (
@@ -158,7 +158,7 @@ def compared(names: list[str], repeats: int) -> Iterator[Row]:
 def grown(repeats: int) -> Iterator[Row]:
     for num_entities in GROWTH:
         steps = Steps(*random_triples(num_entities), 300)
-        # nothing of a random graph tells where an answer lies, so that nearly none would be inside by itself
+        # in a random graph hardly any answer is inside unless it is brought in
         work = partial(steps.near, GROWN, outside="bring")
         taken = [timed(work, time.process_time) for _ in range(repeats + 1)][1:]
         values = [1000 * seconds / learned for seconds, learned in taken]
@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", default=",".join(SETTINGS), help="an empty one: random graphs alone")
+    parser.add_argument("--data", default=",".join(SETTINGS), help="data sets; empty for random graphs only")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-growth", action="store_true")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Graphs and training epochs for `bench_node_models`: graphzoo's encoders and PyG's models at equal sizes."""
+"""Graphs and training epochs for `bench_node_models`: graphzoo's encoders and PyG's models of equal size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Size:
     """A random graph.
 
     Args:
-        num_nodes: N.
-        num_pairs: Joined pairs of nodes; `edge_index` holds each in both directions.
-        num_features: F.
-        num_classes: C.
+        num_nodes: Number of nodes N.
+        num_pairs: Number of linked pairs; `edge_index` has each in both directions.
+        num_features: Number of features F.
+        num_classes: Number of classes C.
     """
 
     num_nodes: int
@@ -35,7 +35,7 @@ SIZES = {
     "arxiv-double-edges": Size(169_343, 2 * 1_166_243),
     **SCALING,
 }
-# For the memory of a GPU. Pokec's edges are counted in both directions, Amazon2M's once, as in the papers.
+# Sizes for the memory of a GPU. As in the papers, Pokec's edges count in both directions, Amazon2M's once.
 GPU_SIZES = {
     "pokec": Size(1_632_803, 30_622_564 // 2, 65, 2),
     "amazon2m": Size(2_449_029, 61_859_140, 100, 47),
@@ -62,7 +62,7 @@ def load(name: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def epoch(provider: str, x: Tensor, edge_index: Tensor, y: Tensor, autocast: bool) -> Callable[[], float]:
-    """Forward, backward and Adam on the whole graph, every node a training node; returns the loss."""
+    """A step of forward, backward and Adam on the whole graph with all nodes; it returns the loss."""
     torch.manual_seed(0)
     num_classes = int(y.max()) + 1
     build = _graphzoo if provider.startswith(("galit", "nodeformer")) else _pyg
@@ -73,12 +73,12 @@ def epoch(provider: str, x: Tensor, edge_index: Tensor, y: Tensor, autocast: boo
     def step() -> float:
         with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
             logits, auxiliary = forward()
-        # PyG's models end in log_softmax, which a second one leaves as it is.
+        # PyG's models end with log_softmax; applying it twice changes nothing.
         loss = F.cross_entropy(logits.float(), y) + auxiliary
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return float(loss.detach())  # a number on the host, so that the GPU is waited for
+        return float(loss.detach())  # a value on the host, which waits for the GPU
 
     return step
 
@@ -95,7 +95,7 @@ def galit(x: Tensor, similarity: str = "cos") -> nn.Module:
 
 
 def _graphzoo(provider: str, x: Tensor, edge_index: Tensor, num_classes: int) -> tuple[nn.Module, Forward]:
-    """As `graphzoo fit` runs them: what depends on the graph alone is computed once."""
+    """graphzoo's encoders as in `graphzoo fit`: results that depend only on the graph are computed once."""
     from graphzoo.encoders import NodeFormer
     from graphzoo.tasks.prepared_graph import PreparedGraph
     from graphzoo.types import GraphSpec
@@ -104,7 +104,7 @@ def _graphzoo(provider: str, x: Tensor, edge_index: Tensor, num_classes: int) ->
         encoder = galit(x, "mcos" if provider == "galit-mcos" else "cos")
     else:
         spec = GraphSpec(x.shape[0], in_channels=x.shape[1])
-        # rb_order=1: the edges themselves, as in the other models; ten noisy samples, thirty features
+        # rb_order=1 uses the edges only, like the other models; ten Gumbel samples, thirty random features
         settings = {"hidden_channels": WIDTH, "num_layers": DEPTH, "num_heads": 1, "rb_order": 1}
         encoder = NodeFormer(spec, dropout=0.5, **settings)
         if provider == "nodeformer-plain":
@@ -126,7 +126,7 @@ def _graphzoo(provider: str, x: Tensor, edge_index: Tensor, num_classes: int) ->
 
 
 def _pyg(provider: str, x: Tensor, edge_index: Tensor, num_classes: int) -> tuple[nn.Module, Forward]:
-    """PyG's classes as its documentation calls them; one head, `DEPTH` layers of each kind."""
+    """PyG's models as in its documentation, with one head and `DEPTH` layers of each kind."""
     from torch_geometric.nn.models import GCN, Polynormer, SGFormer
 
     batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
@@ -138,5 +138,5 @@ def _pyg(provider: str, x: Tensor, edge_index: Tensor, num_classes: int) -> tupl
         model = SGFormer(*shape, trans_num_layers=DEPTH, gnn_num_layers=DEPTH)
     else:
         model = Polynormer(*shape, local_layers=DEPTH, global_layers=DEPTH)
-        model._global = True  # the second phase of its training, with global attention
+        model._global = True  # the second phase of training, with global attention
     return model, lambda: (model(x, edge_index, batch), 0.0)

@@ -1,4 +1,4 @@
-"""Pictures and tables of what `bench_node_models` measured."""
+"""Figures and tables of the results of `bench_node_models`."""
 
 import csv
 import math
@@ -16,7 +16,7 @@ NAMES = {
     "polynormer": "Polynormer (PyG)",
     "gcn": "GCN (PyG)",
 }
-Found = dict[tuple[str, str, str, str, str], float]  # dtype, graph, provider, mode, metric
+Found = dict[tuple[str, str, str, str, str], float]  # (dtype, graph, provider, mode, metric)
 
 
 def read(path: Path, device: str) -> Found:
@@ -31,7 +31,7 @@ def read(path: Path, device: str) -> Found:
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Of the straight line through logarithms, by least squares: 1 is linear."""
+    """Slope of the least-squares line through the logarithms; 1 is linear."""
     logs = [(math.log(x), math.log(y)) for x, y in points]
     mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs, strict=True))
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
@@ -67,7 +67,7 @@ def plot(found: Found, dtype: str, mode: str, path: Path) -> None:
 
 
 def table(found: Found, dtype: str, mode: str, metric: str) -> str:
-    """Markdown: providers by graphs; in brackets how many times GALiT's figure."""
+    """A Markdown table of providers and graphs, with the ratio to GALiT in brackets."""
     graphs = list(dict.fromkeys(key[1] for key in found if key[0] == dtype and key[3] == mode))
     lines = [f"| {metric}, {mode}, {dtype} | " + " | ".join(graphs) + " |", "|---" * (len(graphs) + 1) + "|"]
     for provider in PROVIDERS:

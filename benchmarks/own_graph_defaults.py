@@ -1,11 +1,12 @@
-"""Do other settings than the presets' help on graphs whose neighbours differ? Chosen here, checked there.
+"""Search for better defaults on graphs with unlike neighbours, and check the choice on other graphs.
 
     python -m benchmarks.own_graph_defaults
 
-Each model gets one change at a time on the graphs that choose. What is better on every one of them, in the
-mean over splits, is taken, all such changes together too; the best of these is compared with the preset on
-graphs that had no say. The test nodes are not looked at. Writes results/own_graph_defaults.csv: the best
-value of the metric on validation. Rows that are there are not computed again; what is missing is.
+Each model is trained with one changed setting at a time on the graphs for the choice. Changes that are
+better on all of these graphs, in the mean over splits, are taken, also all together. The best of them is
+compared with the preset on the other graphs. Test nodes are not used. Writes
+results/own_graph_defaults.csv, the best validation metric of each run. Rows in the file are not computed
+again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def words_of(data: str, split: int, model: str, change: str) -> list[str]:
 
 
 class Table:
-    """The rows so far, which are written as soon as one is there."""
+    """The rows of the file; a new row is written at once."""
 
     def __init__(self) -> None:
         rows = list(csv.reader(PATH.open(encoding="utf-8")))[1:] if PATH.exists() else []
@@ -57,15 +58,15 @@ class Table:
         return float(self.rows[key][-1])
 
     def gains(self, model: str, change: str, graphs: dict[str, tuple[int, ...]]) -> Iterator[float]:
-        """Of each graph, in the mean over its splits."""
+        """Gain of a change on each graph, in the mean over its splits."""
         for data, splits in graphs.items():
             yield mean(self.value(data, s, model, change) - self.value(data, s, model, "") for s in splits)
 
 
 def chosen(table: Table, model: str) -> str:
-    """The change that is better on every graph that chooses; empty where none is."""
+    """The change that is better on all graphs for the choice; empty if there is none."""
     gains = {change: [*table.gains(model, change, CHOOSE)] for change in CHANGES[model]}
-    better: dict[str, str] = {}  # of several values of an option the better one
+    better: dict[str, str] = {}  # the best value of each option
     for change in sorted(gains, key=lambda change: mean(gains[change])):
         if min(gains[change]) > 0:
             better[change.partition("=")[0]] = change

@@ -1,4 +1,4 @@
-"""The samplers that `bench_pair_sampler` compares, and the graphs it compares them on."""
+"""The samplers and graphs of `bench_pair_sampler`."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from torch import Tensor
 SETTINGS = {"pubmed": (2, 16), "ogbl-ddi": (1, 350), "collab-size": (1, 75)}
 COLLAB_NODES, COLLAB_EDGES = 235_868, 1_179_052
 MICRO_BATCH = 64
-# (pairs, seed) -> nodes of all subgraphs
+# from pairs and seed to the number of nodes of all subgraphs
 Work = Callable[[Tensor, int], int]
 
 
 def load(name: str) -> tuple[Tensor, int]:
-    """Edges in both directions, each once, and the number of nodes."""
+    """Distinct edges in both directions, and the number of nodes."""
     if name != "collab-size":
         from graphzoo.datasets import load_link_graph
 
@@ -123,7 +123,7 @@ PROVIDERS = {
 
 
 def is_available(provider: str) -> bool:
-    """Whether its backend is installed; says so where it is not."""
+    """Whether the provider's backend is installed; prints a message if not."""
     if provider != "pyg_shadow":
         return True
     from torch_geometric.typing import WITH_TORCH_SPARSE

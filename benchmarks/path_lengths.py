@@ -1,14 +1,14 @@
-"""Test MRR by the length of the shortest path, and with facts missing: KnowFormer's Fig. 3.
+"""Test MRR by the length of the shortest path, and with missing facts (KnowFormer's Fig. 3).
 
     python -m benchmarks.path_lengths RUN [--triples 250] [--dropped 0.1,0.3,0.5]
 
-A sample of the run's test triples, the same for every run on the data, asked in both directions as
-`graphzoo test` does: filtered, all entities, in the run's neighbourhoods. A length is the number of training
-facts between head and tail, read in either direction; 1 is another fact of the same two. Then a share of the
-training facts, drawn at random, is hidden from the model when it answers; it was trained with all of them.
-What a smaller share hides, a larger one hides too.
+Ranks a sample of the run's test triples, which is the same for every run on the data, in both directions as
+in `graphzoo test`: filtered, among all entities, in the run's neighbourhoods. A length is the number of
+training facts on the shortest path between head and tail in either direction; 1 is another fact of the same
+two. Then a random share of the training facts is hidden from the model when it answers, although it was
+trained with all of them. A larger share hides all facts of a smaller one.
 
-Writes results/path_lengths.csv, in place of earlier lines of the same data, and the picture
+Writes results/path_lengths.csv, in place of earlier lines with the same data, and
 docs/figures/path-lengths.png.
 """
 
@@ -34,12 +34,12 @@ from graphzoo.ops import RelationalGraph
 
 TABLE = RESULTS / "path_lengths.csv"
 COLUMNS = ("data", "panel", "x", "mrr", "standard_error", "queries", "machine")
-LONGEST = 7  # this and above
+LONGEST = 7  # this length and longer ones
 _AT_ONCE = 64
 
 
 def path_lengths(facts: Tensor, num_entities: int, ends: Tensor) -> Tensor:
-    """Facts on the shortest path between two entities, for `ends` [n, 2]; -1 where no path joins them."""
+    """Number of facts on the shortest path between the entities of `ends` [n, 2]; -1 if there is none."""
     head, tail = np.concatenate([facts[:, [0, 2]], facts[:, [2, 0]]]).T
     joined = coo_array(
         (np.ones(len(head), np.float32), (head, tail)), shape=(num_entities, num_entities)
@@ -54,7 +54,7 @@ def path_lengths(facts: Tensor, num_entities: int, ends: Tensor) -> Tensor:
         while frontier.any():
             arrived = torch.from_numpy(frontier[last, column])
             lengths[chosen[arrived]] = hops
-            frontier[:, arrived.numpy()] = False  # no need to look further
+            frontier[:, arrived.numpy()] = False  # longer paths are not needed
             frontier = (joined @ frontier.astype(np.float32) > 0) & ~reached
             reached |= frontier
             hops += 1
@@ -63,7 +63,7 @@ def path_lengths(facts: Tensor, num_entities: int, ends: Tensor) -> Tensor:
 
 @torch.no_grad()
 def reciprocal_ranks(model: KGModel, facts: Tensor, chosen: Tensor) -> Tensor:
-    """1 / rank of the chosen test triples where only some facts are seen: asked for tails, then for heads."""
+    """1 / rank of the chosen test triples with the given facts: tail queries, then head queries."""
     graph = model.graph
     seen = RelationalGraph.from_triples(facts, graph.num_entities, graph.num_relations)
     answers = AnswerIndex(graph.known_triples(), graph.num_entities, graph.num_relations)
@@ -76,7 +76,7 @@ def reciprocal_ranks(model: KGModel, facts: Tensor, chosen: Tensor) -> Tensor:
 
 
 def measure(model: KGModel, num_triples: int, dropped: list[float]) -> Iterator[Line]:
-    """A line per length, and per share of facts that is missing."""
+    """A line per length and per share of missing facts."""
     graph = model.graph
 
     def line(panel: str, x: str, values: Tensor) -> Line:
@@ -99,7 +99,7 @@ def measure(model: KGModel, num_triples: int, dropped: list[float]) -> Iterator[
 
 
 def draw(lines: list[Line]) -> None:
-    """A column of two panels per data set."""
+    """Draw a column of two panels per data set."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -132,7 +132,7 @@ def main() -> None:
     try:
         dropped = [float(share) for share in arguments.dropped.split(",")]
         model = graphzoo.load(arguments.run)
-    except ValueError as error:  # of a user, too: no such run
+    except ValueError as error:  # also raised for a missing run
         parser.error(str(error))
     if not isinstance(model, KGModel):
         parser.error(f"{arguments.run} is no run on a knowledge graph")

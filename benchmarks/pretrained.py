@@ -1,11 +1,11 @@
-"""Pretrained models: train what is missing, export the run that is best on validation, keep what it scores.
+"""Pretrained models: train missing runs, export the best run by validation, keep its scores.
 
-    python -m benchmarks.pretrained                       # all of MODELS, below runs/ and pretrained/
+    python -m benchmarks.pretrained                       # all MODELS, in runs/ and pretrained/
     python -m benchmarks.pretrained galit-cora --rows runs/reproduce --out pretrained
 
-Each model becomes two folders: `NAME` (safetensors, JSON and a model card, for graphzoo.load) and
-`NAME-program` (torch.export). benchmarks/results/pretrained.csv says what was made. Test figures are those of
-results.json: the seed is chosen by validation.
+Each model has two folders: `NAME` (safetensors, JSON and a model card, for graphzoo.load) and
+`NAME-program` (torch.export). benchmarks/results/pretrained.csv lists them. The seed is chosen by
+validation; test figures are those of its results.json.
 """
 
 import argparse
@@ -31,12 +31,12 @@ MADE = (SETTINGS, DESCRIPTION)
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained.
+    """A model to train and export.
 
     Args:
-        row: The row that `graphzoo reproduce` makes, and its folder's name.
-        metric: Validation metric that chooses the run.
-        licence: Of the weights, as the data's terms allow.
+        row: Name of the row's folder from `graphzoo reproduce`.
+        metric: The validation metric that chooses the run.
+        licence: Licence of the weights, as allowed by the terms of the data.
     """
 
     row: str
@@ -62,7 +62,7 @@ MODELS = {
 
 
 def best_run(row: Path, metric: str) -> Path:
-    """The run of a row with the best validation metric; the first of equals."""
+    """The run of a row with the best validation metric; the first one if several are equal."""
     runs = sorted(row.glob("s*-*/results.json"))
     if not runs:
         raise UsageError(f"{row}: no finished run inside")
@@ -74,13 +74,13 @@ def best_run(row: Path, metric: str) -> Path:
 
 
 def _asks_from_both_ends(run: Path) -> bool:
-    """Which a program cannot."""
+    """Whether the task uses reversed queries, which an exported program cannot."""
     settings = read_checkpoint(find_checkpoint(run)[0]).get("hyper_parameters") or {}
     return bool(settings.get("reverse_weight"))
 
 
 def replace_model(run: Path, folder: Path, form: str, licence: str) -> None:
-    """Export a run over an earlier export, which stays until the new one is there."""
+    """Export a run and replace an earlier export, which is kept until the new one is complete."""
     earlier = folder.is_dir() and any(folder.iterdir())
     if earlier and not ((folder / CARD).is_file() and any((folder / file).is_file() for file in MADE)):
         raise UsageError(f"{folder} holds no exported model and is left as it is\nGive another --out")
@@ -93,7 +93,7 @@ def replace_model(run: Path, folder: Path, form: str, licence: str) -> None:
 
 
 def make(name: str, model: Model, rows: Path, out: Path, extra: list[str]) -> dict[str, object]:
-    """Train, export, and describe a model."""
+    """Train and export a model; return its line of the table."""
     row = rows / model.row
     if status := graphzoo(["reproduce", *model.command, "--out", str(row), *extra]):
         sys.exit(status)
@@ -124,8 +124,8 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", nargs="*", help=f"of {', '.join(MODELS)}; all by default")
-    parser.add_argument("--rows", type=Path, default=Path("runs/reproduce"), help="where runs are or go")
-    parser.add_argument("--out", type=Path, default=Path("pretrained"), help="where models go")
+    parser.add_argument("--rows", type=Path, default=Path("runs/reproduce"), help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=Path("pretrained"), help="folder of the exported models")
     parser.add_argument("--table", type=Path, default=RESULTS / "pretrained.csv")
     arguments, extra = parser.parse_known_args(argv)
     if unknown := [name for name in arguments.name if name not in MODELS]:
@@ -138,7 +138,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def keep(made: dict[str, object], table: Path) -> None:
-    """Put a model's figures into the table, in place of its earlier ones."""
+    """Write a model's figures to the table, in place of earlier ones."""
     rows = (
         {row["model"]: row for row in csv.DictReader(table.open(encoding="utf-8"))} if table.is_file() else {}
     )

@@ -1,10 +1,10 @@
-"""Are the kept figures what today's code gives? The first run of each kept row is trained and tested again.
+"""Train and test the first run of each kept row again, to compare the kept figures with the current code.
 
     python -m benchmarks.repeated_rows --seconds 900
 
-The command is the row's own, with the first of its seeds and splits. Rows trained on a GPU are left out, and
-rows whose first run took longer than `--seconds`. A row is added to results/repeated_rows.csv as soon as it
-is done; the next call goes on with the rows that are not in it.
+The command is that of the row, with its first seed and split. Rows that were trained on a GPU are left out,
+and rows whose first run took longer than `--seconds`. Each finished row is added to
+results/repeated_rows.csv, and the next call continues with the rows that are not in the file.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COLUMNS = ("row", "seed", "split", "metric", "kept", "repeated", "validation kep
 
 
 def first_run(row: Mapping[str, Any]) -> list[str]:
-    """Words of the command that makes the row's first run only."""
-    words = [*shlex.split(row["command"])[1:], "--in-process"]  # of options that are repeated the last counts
+    """Words of the command for the first run of the row."""
+    words = [*shlex.split(row["command"])[1:], "--in-process"]  # of a repeated option, the last one counts
     words += ["--seeds", str(row["seeds"][0])]
     return [*words, "--splits", str(row["splits"][0])] if row["splits"] else words
 
 
 def seconds(row: Mapping[str, Any]) -> float:
-    """Of the first run's training; infinite where the row does not know."""
+    """Training time of the first run; infinite if the row does not have it."""
     run = row["runs"][0]
     return 0.0 if not run["num_parameters"] else run["fit_seconds"] or float("inf")
 
@@ -45,7 +45,7 @@ def is_of_a_gpu(row: Mapping[str, Any]) -> bool:
 
 
 def validation(run: Mapping[str, Any]) -> float | None:
-    """The score that chose the epoch."""
+    """The validation score that chose the epoch."""
     return next((value for name, value in run["validation"].items() if name.startswith("best ")), None)
 
 
@@ -75,8 +75,8 @@ def line_of(name: str, kept: Mapping[str, Any], repeated: Mapping[str, Any]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=300.0, help="longest first run that is repeated")
-    parser.add_argument("--rows", nargs="*", help="names of the rows; all that are not done if left out")
+    parser.add_argument("--seconds", type=float, default=300.0, help="longest first run to repeat")
+    parser.add_argument("--rows", nargs="*", help="names of rows; default: all that are not in the file")
     args = parser.parse_args()
     rows = {path.parent.name: read_row(path) for path in (RESULTS / "rows").glob("*/row.json")}
     if unknown := sorted({*(args.rows or ())} - {*rows}):

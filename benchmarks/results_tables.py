@@ -1,9 +1,9 @@
-"""Write the tables of results in README.md and docs/ from benchmarks/results/rows, or another folder there.
+"""Write the tables of results in README.md and docs/ from benchmarks/results/rows, or from another folder.
 
     python -m benchmarks.results_tables [--check]
 
-A table stands between two comments, the first with the options of `graphzoo results` that select its rows,
-behind the name of a folder where it is not `rows`:
+A table is between two comments. The first has the options of `graphzoo results` that select the rows, after
+the name of a folder if it is not `rows`:
 
     <!-- results: --data cora,citeseer -->
     <!-- end of results -->
@@ -14,16 +14,16 @@ behind the name of a folder where it is not `rows`:
     <!-- results: zero_shot.csv data=graph mrr=MRR -->
     <!-- end of results -->
 
-The last shows columns of a file of results, each under a heading. Lines of a paper's tables, each with the
-score of a kept row or the reason why there is none:
+The last form shows columns of a results file with headings. The next form shows the lines of a paper's
+tables, each with the score of a kept row or the reason why there is none:
 
     <!-- results: papers.csv GALiT -->
     <!-- end of results -->
 
-What differs from the paper becomes numbered notes below the table. `--by_model` makes a line per data set and
-metric of it with a column per model, from the default recipes or, where a model has none, from the first one.
+Differences from the paper are numbered notes below the table. `--by_model` gives a line per data set and
+metric and a column per model, from the default recipes or, if a model has none, from the first one.
 
-`--check` writes nothing and names the pages that would change.
+`--check` writes nothing and prints the pages that would change.
 """
 
 import argparse
@@ -52,7 +52,7 @@ BLOCK = re.compile(
 
 
 def table(options: str) -> str:
-    """The table that `graphzoo results` prints for these options, notes in place of a column of prose."""
+    """The table of `graphzoo results` for these options, with notes in place of the column `differs`."""
     words = shlex.split(options)
     if words[0] == "papers.csv":
         return published_by(words[1])
@@ -86,7 +86,7 @@ def columns_of(path: Path, headings: dict[str, str]) -> str:
 
 
 def published_by(paper: str) -> str:
-    """Every line of a paper's tables about its model: our score, or why there is none and the hours.
+    """The lines of a paper's tables about its model, with our score, or the reason why not and the hours.
 
     Columns that would be empty are left out.
     """
@@ -120,10 +120,10 @@ def published_by(paper: str) -> str:
 def ours(
     kept: str, metric: str, figure: Published | None, named: Container[tuple[str, str]]
 ) -> dict[str, str]:
-    """The score of a kept row and how it compares; for several rows, or a file, where they are shown.
+    """The score of a kept row and its comparison; for several rows or a file, the place where they are shown.
 
-    Beside it the score of the same model on the whole graph, where that is another one, and the row's other
-    metrics that the paper has, unless they are `named` in a line of their own.
+    Also the score of the same model on the whole graph, if the row has one, and the row's other metrics in
+    the paper, except those that are `named` in other lines.
     """
     cells = dict.fromkeys(("ours", "", "on the whole graph", "other metrics (paper)"), "")
     if not kept:
@@ -163,7 +163,7 @@ def ours(
 
 
 def mark(note: str, notes: list[str]) -> str:
-    """The raised number of a note, which is added to the others if it is new."""
+    """The superscript number of a note; a new note is added to `notes`."""
     if not note:
         return ""
     if note not in notes:
@@ -172,7 +172,7 @@ def mark(note: str, notes: list[str]) -> str:
 
 
 def with_notes(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str, str]]:
-    """The rows with what differs as a mark behind our score."""
+    """The rows with a note mark after our score in place of the column `differs`."""
     rows = []
     for entry in entries:
         row = {name: cell for name, cell in entry.items() if name != "differs"}
@@ -181,13 +181,13 @@ def with_notes(entries: list[dict[str, str]], notes: list[str]) -> list[dict[str
 
 
 def sizes_in(folder: Path) -> dict[str, int]:
-    """Parameters by recipe, of rows whose runs say so."""
+    """Number of parameters by recipe, 0 if a row does not have it."""
     rows = (read_row(path) for path in folder.glob("*/row.json"))
     return {row["recipe"]: row["runs"][0].get("num_parameters") or 0 for row in rows if row.get("recipe")}
 
 
 def per_model(entries: list[dict[str, str]], notes: list[str], sizes: dict[str, int]) -> list[dict[str, str]]:
-    """A row for each data set and metric, a column for each model: ours, and the paper's in brackets."""
+    """A row per data set and metric, a column per model; cells are our score and the paper's in brackets."""
     chosen: dict[tuple[str, str, str], tuple[dict[str, str], str]] = {}
     ranks: dict[tuple[str, str, str], tuple[bool, bool, int]] = {}
     unchanged: dict[tuple[str, str, str], list[tuple[str, dict[str, str]]]] = {}
@@ -196,7 +196,7 @@ def per_model(entries: list[dict[str, str]], notes: list[str], sizes: dict[str, 
         key = (entry["data"], entry["metric"], model)
         if recipe.endswith(AS_PUBLISHED) or not recipe:
             unchanged.setdefault(key, []).append((recipe, entry))
-        # several runs come before one, then the recipe of the data set's own name, then the larger model
+        # several runs are preferred to one, then the data set's default recipe, then the larger model
         rank = entry["runs"] == "1", bool(recipe), -sizes.get(f"{model}/{recipe}", 0)
         if key not in chosen or rank < ranks[key]:
             chosen[key], ranks[key] = (entry, recipe), rank
@@ -208,7 +208,7 @@ def per_model(entries: list[dict[str, str]], notes: list[str], sizes: dict[str, 
         tested = [entry.get("protocol", ""), entry["differs"]]
         one = "one run" if entry["runs"] == "1" else ""
         others = unchanged.get((data, metric, model), [])
-        # of the same protocol: on another split, the paper has another figure
+        # rows of the same protocol only: on another split, the paper has another figure
         same = [pair for pair in others if pair[0] != recipe and pair[1]["paper"] == entry["paper"]]
         plain = [f"`{name or data}`: {other['ours']}" for name, other in same]
         said = [f"`{recipe}`" if recipe else "", *tested, one, *plain]
@@ -218,7 +218,7 @@ def per_model(entries: list[dict[str, str]], notes: list[str], sizes: dict[str, 
 
 
 def renewed(text: str) -> str:
-    """A page with its tables written anew."""
+    """A page with its tables replaced."""
     return BLOCK.sub(lambda found: f"{found['begin']}\n{table(found['options'])}\n{found['end']}", text)
 
 

@@ -1,10 +1,10 @@
-"""Validation MRR of a row's checkpoints by the weight of the reversed question, `--model.reverse_weight`.
+"""Validation MRR of a row's checkpoints by the weight of the reversed query, `--model.reverse_weight`.
 
     graphzoo reproduce knowformer umls --seeds 0,1,2
     python -m benchmarks.reverse_weights runs/reproduce/knowformer-umls
 
-For each run the same as `graphzoo validate --ckpt_path RUN --model.reverse_weight W`, on the CPU. With
-`--test_one_end` the test MRR at weight 0 is added: what the other end is worth. Adds lines to
+For each run, the same as `graphzoo validate --ckpt_path RUN --model.reverse_weight W` on the CPU.
+`--test_one_end` adds the test MRR at weight 0, which shows the gain from the reversed query. Writes lines to
 results/reverse_weights.csv, in place of earlier ones of the same row.
 """
 
@@ -29,7 +29,7 @@ Line = dict[str, object]
 
 
 def judge(run: Path, *, test: bool, weights: tuple[float, ...] = WEIGHTS) -> list[Line]:
-    """Lines of one run: MRR on validation for every weight, and on test for weight 0 if wanted."""
+    """Lines of one run: validation MRR for every weight and, with `test`, test MRR for weight 0."""
     model = graphzoo.load(run)
     if not isinstance(model, KGModel):
         raise SystemExit(f"{run} is no run on a knowledge graph: it has no reversed questions")

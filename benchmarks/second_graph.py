@@ -1,11 +1,11 @@
-"""Validation MRR of a run on an inductive pair by the size of neighbourhoods, on either graph of the pair.
+"""Validation MRR of a run on an inductive pair by the size of neighbourhoods, on both graphs of the pair.
 
     python -m benchmarks.second_graph RUN [--sizes 50,100,200,300,500,2000]
 
-The second graph is that of the test, with its own validation triples, which are all asked; its test triples
-are not looked at. Of the first graph at most 250 are asked. A size of 0 stands for the whole graph.
+The second graph is the test graph. All of its validation triples are ranked; its test triples are not used.
+Of the first graph, at most 250 validation triples are ranked. A size of 0 is the whole graph.
 
-Writes results/second_graph.csv, in place of earlier lines of the same data.
+Writes results/second_graph.csv, in place of earlier lines with the same data.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COLUMNS = ("data", "seed", "entities", "first graph", "second graph", "machine")
 
 
 def validation_mrr(run: Path, size: int, graph: str) -> float:
-    """Of the run's best checkpoint, among so many entities; 0 takes all."""
+    """Validation MRR of the run's best checkpoint in neighbourhoods of a size; 0 is the whole graph."""
     near = [f"--data.eval_neighbourhood={size}"] if size else ["--data.protocol=whole_graph"]
     words = ["validate", "--ckpt_path", str(run), *near, f"--data.validate_on={graph}"]
     most = 250 if graph == "training" else 10**9
@@ -31,7 +31,7 @@ def validation_mrr(run: Path, size: int, graph: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("run", type=Path, help="its folder")
+    parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--sizes", default="50,100,200,300,500,2000")
     asked = parser.parse_args()
     try:

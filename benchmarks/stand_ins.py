@@ -1,4 +1,4 @@
-"""Small generated data of each kind in files, for settings whose own data are elsewhere."""
+"""Small generated data files of each kind, which replace data that are missing or too large."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 __all__ = ["stand_in"]
 
 NODES, FEATURES = 300, 300
-# Data sets of two classes, or of yes-no labels, whose recipes ask for ROC-AUC.
+# Data sets of two classes or yes-no labels, whose recipes use ROC-AUC.
 _CLASSES = {"tolokers": 2, "pokec": 2, "deezer": 2}
 _YES_NO = {"ogbn-proteins": 4}
-# Data sets whose graph is made of the features; one comes with the package.
+# Data sets whose graph is computed from features; one is in the package.
 _WITHOUT_GRAPH = ("20news", "mini-imagenet")
 
 
 def stand_in(task: str, data: str, folder: Path) -> list[str]:
-    """Words of a command line that put small data in the place of a data set; written at their first use.
+    """Command-line words for small data in place of a data set; files are written at their first use.
 
     Args:
-        task: Of the data set, as its preset says.
-        data: Its name.
-        folder: Where stand-ins lie.
+        task: Task of the data set, from its preset.
+        data: Name of the data set.
+        folder: Folder of the generated data.
     """
     if task == "kg-completion":
         return ["--data", "kg", "--data.path", str(_facts(folder / "facts"))]
@@ -34,7 +34,7 @@ def stand_in(task: str, data: str, folder: Path) -> list[str]:
 
 
 def _facts(folder: Path) -> Path:
-    """Parents, and the grandparents that follow from them."""
+    """Write parent facts, and grandparent facts that follow from them."""
     if folder.is_dir():
         return folder
     folder.mkdir(parents=True)
@@ -46,7 +46,7 @@ def _facts(folder: Path) -> Path:
 
 
 def _ring(draw: np.random.Generator) -> np.ndarray:
-    """Links [2, E] of a ring with some across."""
+    """Links [2, E] of a ring with some chords."""
     i = np.arange(NODES)
     ends = [np.stack([i, (i + step) % NODES]) for step in (1, 2, 3)]
     return np.unique(np.sort(np.concatenate([*ends, draw.integers(0, NODES, (2, 20))], 1), 0), axis=1)

@@ -1,9 +1,8 @@
-"""What standardised features change: the same models with features as they are and standardised.
+"""The same models with standardised and with original features.
 
     python -m benchmarks.standardized_features tolokers,digits galit,nodeformer,gcn,sage --epochs 60
 
-The test nodes are not looked at. Writes results/standardized_features.csv: the best value of the metric on
-validation, one seed.
+Test nodes are not used. Writes results/standardized_features.csv, the best validation metric with one seed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ KINDS = {"as they are": "false", "standardised": "true"}
 
 
 def best_on_validation(words: list[str]) -> tuple[str, float]:
-    """The metric, and its best value on validation, of a fit with these options."""
+    """Name and best value of the validation metric of a fit with these options."""
     best = BestValue()
     with tempfile.TemporaryDirectory() as folder:
         words = ["--quiet", "--recipe=none", f"--run_dir={folder}/run", *words]
@@ -43,8 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", help="names with commas between them")
-    parser.add_argument("models", help="names with commas between them")
+    parser.add_argument("data", help="data sets, separated by commas")
+    parser.add_argument("models", help="models, separated by commas")
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--out", default="standardized_features.csv", help="file name below results/")
     args = parser.parse_args()

@@ -1,11 +1,11 @@
-"""Bytes that a training step of KnowFormer moves on a GPU, counted on tensors without memory, without a GPU.
+"""Bytes that a training step of KnowFormer moves on a GPU, counted on fake tensors without a GPU.
 
     python -m benchmarks.step_bytes [--nodes 14541 --facts 272115 --relations 237 --queries 384]
 
-Runs forward and backward on fake tensors of the size of FB15k-237, with the row operations in torch (`naive`,
-what ran on CUDA before) and as Triton kernels, in float32 and under autocast to bf16. The model: each
-operation reads its inputs and writes its outputs once from and to memory; views are free; what a kernel reads
-twice comes from the cache. Writes results/step_bytes.csv, a line per setting and part of the step.
+Runs forward and backward on fake tensors of the size of FB15k-237, with the row operations in torch (`naive`)
+and as Triton kernels, in float32 and under autocast to bf16. The count assumes that each operation reads its
+inputs and writes its outputs once, that views are free, and that a kernel's second read comes from the cache.
+Writes results/step_bytes.csv, a line per setting and part of the step.
 """
 
 import argparse
@@ -32,23 +32,23 @@ from graphzoo.types import GraphSpec
 TABLE = RESULTS / "step_bytes.csv"
 COLUMNS = ("precision", "row_operations", "part", "gib", "calls", "share_of_naive_float32")
 CHANNELS = 32
-_FREE = ("prim.", "aten.empty", "aten.new_empty", "aten.detach")  # look at no value
+_FREE = ("prim.", "aten.empty", "aten.new_empty", "aten.detach")  # they read no values
 
 
 def size(x: Tensor) -> int:
-    """Bytes of a tensor; of an expanded one those that are there."""
+    """Bytes of a tensor; an expanded one counts only the bytes in memory."""
     return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
 
 
 def strided(values: Any) -> list[Tensor]:
-    """The tensors that hold what an operation was given or made; of a sparse matrix its three."""
+    """The strided tensors among arguments or outputs; a sparse matrix has three."""
     leaves = [x for x in torch.utils._pytree.tree_leaves(values) if isinstance(x, Tensor)]
     csr = [(x.crow_indices(), x.col_indices(), x.values()) for x in leaves if x.layout is torch.sparse_csr]
     return [x for x in leaves if x.layout is torch.strided] + [part for parts in csr for part in parts]
 
 
 class Bytes(TorchDispatchMode):
-    """Adds up what every operation reads and writes."""
+    """Sums the bytes that operations read and write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,8 @@ class Bytes(TorchDispatchMode):
             part = self.part(func)
             self.moved[part] += sum(map(size, given)) + sum(map(size, made))
             if "prototype_attend_gradient" in str(func) and (states := made[0]).dtype is torch.float32:
-                # a second pass reads three; one of them the first one writes, without a skip only for that
+                # A second pass reads three tensors. The first pass writes one of them, which it does only for the
+                # second one if there is no skip.
                 self.moved[part] += (3 if isinstance(out[2], Tensor) else 4) * size(states)
             self.calls[part] += 1
         return out
@@ -83,7 +84,7 @@ class Bytes(TorchDispatchMode):
 
 @contextmanager
 def autocast() -> Iterator[None]:
-    """To bf16, as `torch.autocast("cuda")` would, which refuses where there is no GPU."""
+    """Autocast to bf16, like `torch.autocast("cuda")`, which torch refuses without a GPU."""
     torch.set_autocast_enabled("cuda", True)
     torch.set_autocast_dtype("cuda", torch.bfloat16)
     try:
@@ -94,14 +95,14 @@ def autocast() -> Iterator[None]:
 
 
 def step(nodes: int, facts: int, relations: int, queries: int, precision: str, rows: str) -> Bytes:
-    """A forward and a backward pass, counted."""
+    """The counted bytes of a forward and a backward pass."""
     counted = Bytes()
     with ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         for op in ("message_update", "state_mlp", "prototype_layer"):
             module = import_module(f"graphzoo.ops.{op}")
             stack.enter_context(mock.patch.object(module, "row_backend", lambda *_: rows))
-        module = import_module("graphzoo.ops.map_rows")  # chunks move the same bytes
+        module = import_module("graphzoo.ops.map_rows")  # chunks would move the same bytes
         stack.enter_context(mock.patch.object(module, "_chunk_length", lambda rows, _: rows.shape[0]))
         module = import_module("graphzoo.ops.relational_spmm")
         stack.enter_context(mock.patch.object(module, "_choose", lambda *_: "triton"))

@@ -1,10 +1,9 @@
-"""CPU time of a training step, of the checkout that PYTHONPATH names: two of them are run in turns.
+"""CPU time of a training step of the checkout in PYTHONPATH; run two checkouts in turns to compare them.
 
     PYTHONPATH=CHECKOUT python benchmarks/step_cpu_seconds.py NAME FILE knowformer fb15k237 fb15k237-local
 
-Adds a line to the file: NAME, the recipe, the median CPU ms of a step (user time of all threads), and the
-loss of the last one. CPU time says something on a machine whose cores are busy, where wall-clock time does
-not.
+Adds a line to the file: NAME, the recipe, the median CPU time of a step in ms (user time of all threads),
+and the loss of the last step. On busy cores, CPU time is more reliable than wall-clock time.
 """
 
 import argparse
@@ -24,7 +23,7 @@ WARM_UP, STEPS = 3, 20
 
 
 class Clock(Callback):
-    """User time between the beginnings of steps: loader, loss, gradients and optimiser."""
+    """User time between the starts of steps: loader, loss, gradients and optimizer."""
 
     def __init__(self) -> None:
         self.marks: list[float] = []
@@ -43,7 +42,7 @@ class Clock(Callback):
 
 
 def main() -> None:
-    """Take the steps, add the line."""
+    """Run the steps and add the line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for word in ("name", "file", "model", "data", "recipe"):
         parser.add_argument(word)

@@ -1,4 +1,4 @@
-"""A time limit on a block of code, for what must not hang."""
+"""A time limit for a block of code."""
 
 import contextlib
 import signal
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 __all__ = ["OutOfTime", "time_limit"]
 
 
-class OutOfTime(BaseException):  # noqa: N818 - what happened, not a mistake
-    """Not an Exception: nothing in the block may take it for an error of its own."""
+class OutOfTime(BaseException):  # noqa: N818 - not an error
+    """Raised when the time is up. It is not an Exception, so that the block does not handle it."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` in a block that takes longer; in the main thread, and one at a time."""
+    """Raise `OutOfTime` in a block that takes longer; for the main thread only, and not nested."""
 
     def ring(*_: object) -> None:
         raise OutOfTime(f"not done after {seconds} s")

@@ -1,19 +1,20 @@
-"""Keep what `graphzoo reproduce` found: the row, and if wanted its curves.
+"""Keep the row of `graphzoo reproduce` and, by default, its learning curves.
 
     graphzoo reproduce knowformer umls --seeds 0,1,2
     python -m benchmarks.training_curves runs/reproduce/knowformer-umls
     graphzoo results benchmarks/results/rows
 
-Writes results/rows/<row>/row.json (means and the figures of every run, without their full records),
-results/training/<row>.csv (a line per run and epoch, at most 50 epochs of each, the test figures in the line
-of the best one) and docs/figures/<row>.png. `--rows_only` leaves the last two out. Needs matplotlib for them.
+Writes results/rows/<row>/row.json (means and the figures of every run, without full records),
+results/training/<row>.csv (a line per run and epoch, about 50 epochs per run, with test figures in the line
+of the best epoch) and docs/figures/<row>.png. With `--rows_only`, the last two are not written. The figure
+needs matplotlib.
 
     graphzoo reproduce knowformer umls --seeds 1,2
     python -m benchmarks.training_curves --join --rows_only runs/reproduce/knowformer-umls
 
-adds the runs to those of the kept row, if settings, data and versions are the same.
+This adds runs to a kept row, if settings, data and versions are the same.
 
-Of an ablation (`graphzoo reproduce ... --ablation NAME`) only rows are kept, as
+For an ablation (`graphzoo reproduce ... --ablation NAME`), only rows are kept, in
 results/ablations/<ablation>/<row>/row.json.
 """
 
@@ -37,7 +38,7 @@ MOST_EPOCHS = 50
 
 
 def read_run(folder: Path) -> list[dict[str, object]]:
-    """One row per epoch: the mean training loss, and the last value of everything else."""
+    """One row per epoch: the mean training loss, and the last value of other metrics."""
     result = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     epochs: dict[int, dict[str, object]] = {}
     losses: dict[int, list[float]] = {}
@@ -53,7 +54,7 @@ def read_run(folder: Path) -> list[dict[str, object]]:
     best = result["best_epoch"]
     every = -(-len(epochs) // MOST_EPOCHS)
     for epoch, row in epochs.items():
-        if epoch in losses:  # an epoch of few steps may have logged none
+        if epoch in losses:  # an epoch of few steps may have no logged loss
             row["train/loss"] = sum(losses[epoch]) / len(losses[epoch])
         if epoch == best:
             row |= {name: result["metrics"][name] for name in TESTED if name in result["metrics"]}
@@ -83,7 +84,7 @@ def plot(rows: list[dict[str, object]], judge: str, name: str, path: Path) -> No
             axis.set_xlabel("epoch")
             axis.set_title(metric)
             axis.grid(alpha=0.3)
-    if len(runs) <= 5:  # more would hide the curves
+    if len(runs) <= 5:  # a longer legend would hide the curves
         axes[1].legend()
     figure.suptitle(name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def plot(rows: list[dict[str, object]], judge: str, name: str, path: Path) -> No
 
 
 def keep_row(folder: Path, target: Path, on: str, *, join: bool = False) -> None:
-    """The row without the full records of its runs, in the target's folder; `on` is the machine."""
+    """Write the row to the target folder without full records of its runs; `on` is the machine."""
     content = json.loads((folder / "row.json").read_text(encoding="utf-8"))
     kept = ("seed", "best_epoch", "epochs", "fit_seconds", "validation", "num_parameters")
     shared = ("config_hash", "data_fingerprint", "versions")
@@ -105,12 +106,12 @@ def keep_row(folder: Path, target: Path, on: str, *, join: bool = False) -> None
 
 
 def join_rows(kept: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
-    """A row of the runs of two, by seed; what is said of the row is said by the added one.
+    """A row with the runs of two rows, sorted by seed; other fields are those of the added row.
 
-    The version of graphzoo tells no two commits apart: that they train alike, a seed that is run again shows.
+    Two commits may have the same version of graphzoo. Repeat a seed to check that they train equally.
 
     Raises:
-        UsageError: They differ in settings, data or versions, have several splits, or share a seed.
+        UsageError: if the rows differ in settings, data or versions, have several splits, or share a seed.
     """
     for what in ("model", "recipe", "name", "config_hash", "data_fingerprint", "versions"):
         if kept.get(what) != added.get(what):
@@ -119,7 +120,7 @@ def join_rows(kept: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
         if kept.get(what) is None:
             raise UsageError(f"the rows do not say their {what}: no mean")
     for what in ("data_name", "tested", "evaluated", "negatives", "protocol"):
-        if what in kept and what in added and kept[what] != added[what]:  # rows of before do not say all
+        if what in kept and what in added and kept[what] != added[what]:  # older rows lack some fields
             raise _no_mean(what, kept[what], added[what])
     if kept["splits"] or added["splits"]:
         raise UsageError("rows of several splits are not joined")
@@ -175,9 +176,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("row", type=Path, nargs="+", help="folder of a reproduced row or ablation")
-    parser.add_argument("--rows_only", action="store_true", help="no curves")
-    parser.add_argument("--join", action="store_true", help="add the runs to those of the kept row")
-    parser.add_argument("--machine", default=machine(), help="that the runs are of (default: this one)")
+    parser.add_argument("--rows_only", action="store_true", help="keep no curves")
+    parser.add_argument("--join", action="store_true", help="add the runs to the kept row")
+    parser.add_argument("--machine", default=machine(), help="machine of the runs (default: this one)")
     arguments = parser.parse_args()
     if arguments.join and not arguments.rows_only:
         parser.error("--join takes --rows_only: the curves of the runs that are kept are not there")

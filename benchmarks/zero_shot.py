@@ -1,13 +1,13 @@
-"""A model that was trained on other graphs, asked about every graph that it has not seen.
+"""Evaluate a model on graphs that it was not trained on.
 
     python -m benchmarks.zero_shot RUN [--data umls,kinship] [--split valid] [--k 500] [--out FILE]
 
-RUN is a run directory, an exported folder, or the name of weights that graphzoo brings along. Writes
-results/zero_shot.csv, a row per graph: filtered ranks over all entities, both directions, ties averaged;
-seconds a query; what of the graph the model has seen; ULTRA's scores where they are known; and those of
-KnowFormer trained on the graph, from its paper. A graph of more than K entities is asked in neighbourhoods
-of K, where entities outside rank behind all inside. Not part of `python -m benchmarks`: it takes a quarter of
-an hour.
+RUN is a run directory, an exported folder, or the name of pretrained weights. Writes results/zero_shot.csv,
+a row per graph: MRR and Hits with filtered ranks over all entities, both directions, ties averaged; seconds
+per query; the part of the graph that the model has seen; ULTRA's scores if they are known; and the paper's
+scores of KnowFormer trained on the graph. If a graph has more than K entities, queries are answered in
+neighbourhoods of K, and entities outside rank after all inside. Not part of `python -m benchmarks`, because
+it takes a quarter of an hour.
 """
 
 import argparse
@@ -47,13 +47,13 @@ COLUMNS = ("data", "split", "entities", "relations", "mrr", "hits@1", "hits@10",
 
 
 def seen(name: str) -> str:
-    """What a model trained on `PRETRAINED` with `leave_out: inductive` has seen of a graph."""
+    """The part of a graph that a model trained on `PRETRAINED` with `leave_out: inductive` has seen."""
     family = next((full for start, full in FAMILIES.items() if name.startswith(start)), None)
     return "nothing" if family is None else f"nothing: its triples were left out of {family}"
 
 
 def trained(name: str) -> str:
-    """MRR that KnowFormer's paper has for a model trained on the graph, as its recipe says it."""
+    """The paper's MRR of KnowFormer trained on the graph, from the recipe."""
     names = {preset.name: preset for preset in list_presets("recipe")}
     recipe = names.get(f"knowformer/{name}")
     published = parse_published(recipe.header.get("paper", "")) if recipe else {}
@@ -98,7 +98,7 @@ def evaluate(path: str, name: str, split: str, k: int, most: int | None) -> dict
 
 
 def main() -> None:
-    """Parse the arguments, ask, write the table after each graph."""
+    """Parse the arguments, evaluate, write the table after each graph."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--data", default=",".join(NAMES))
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--k", type=int, default=500)
-    parser.add_argument("--most", type=int, help="validation triples of each graph")
+    parser.add_argument("--most", type=int, help="number of validation triples of each graph")
     parser.add_argument("--out", type=Path, default=RESULTS / "zero_shot.csv")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")

@@ -1,4 +1,4 @@
-"""The relational SpMM, forwards and backwards, on the training graphs of UMLS, FB15k-237 and WN18RR.
+"""The relational SpMM, forward and backward, on the training graphs of UMLS, FB15k-237 and WN18RR.
 
     python -m benchmarks.ops.bench_relational_spmm [--sizes umls wn18rr] [--providers naive numba]
     python -m benchmarks.ops.bench_relational_spmm --providers numba-64 numba-256 numba-1024 numba \
@@ -6,14 +6,14 @@
     python -m benchmarks.ops.bench_relational_spmm --sizes fb15k-237-query wn18rr-query \
         --providers naive numba-wide numba pyg --out rows.csv
 
-Writes results/relational_spmm.csv. Inverse edges are included. `numba-masked` leaves out every hundredth edge
-by a mask, as training does with the facts of its batch; `numba-64` and so on pass over the edges with that
-many features at a time, where `numba` takes up to 2,048 (FB15k-237 has 512 here, WN18RR 1,024); `numba-wide`
-does not keep sums of the narrow rows of one query in registers. `naive`
-multiplies gathered rows and index-adds them; `segment_csr` is torch-scatter on all gathered messages at once
-(edges sorted beforehand); `pyg` is a MessagePassing layer; `scatter` is the package's own blocked use of
-torch-scatter. Every provider runs in a process of its own, so that peak memory is its own, too. Ratios are
-over the median of `naive` in the same run.
+Writes results/relational_spmm.csv. Inverse edges are included. Providers: `numba-masked` masks every
+hundredth edge, as training masks the facts of its batch. `numba-64` and the like process that many features
+at a time, while `numba` processes up to 2,048 (FB15k-237 has 512 here, WN18RR 1,024). `numba-wide` does not
+keep sums of a single query's narrow rows in registers. `naive` multiplies gathered rows and adds them with
+index_add. `segment_csr` is torch-scatter on all gathered messages at once, with edges sorted beforehand.
+`pyg` is a MessagePassing layer. `scatter` is the package's backend, which uses torch-scatter in blocks.
+Each provider is measured in a separate process, so that peak memory is its own. Ratios are relative to the
+median of `naive` in the same run.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from benchmarks.common import RESULTS, Row, measure_ms, peak_mib, write_rows
 
-# name -> (data set, trailing dimensions: queries of a batch, channels)
+# name: data set, trailing dimensions (queries per batch, channels)
 SIZES = {
     "umls": ("umls", (64, 32)),
     "fb15k-237": ("fb15k-237", (16, 32)),
@@ -45,7 +45,7 @@ MODES = ("forward", "backward", "both")
 def setup_relational_spmm(
     size: str, provider: str, features: tuple[int, int] | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[Callable[[], Tensor], list[Tensor], str]:
-    """The call to be timed, its leaves, and a line on the problem."""
+    """The call to time, its leaf tensors, and a description of the problem."""
     from graphzoo.datasets import load_knowledge_graph
     from graphzoo.ops import RelationalGraph, relational_spmm
 
@@ -100,8 +100,8 @@ def setup_relational_spmm(
 
 
 def run_one(size: str, provider: str, seconds: float) -> dict[str, object]:
-    """Milliseconds of each mode and the memory that they add to the process."""
-    # One feature first: compilers and sorted edges belong to the process, not to the call.
+    """Milliseconds of each mode, and the peak memory that they add to the process."""
+    # First with one feature, so that memory of compilers and sorted edges is not counted.
     tiny_call, tiny_leaves, _ = setup_relational_spmm(size, provider, (1, 1))
     torch.autograd.grad(tiny_call().sum(), tiny_leaves)
     call, leaves, problem = setup_relational_spmm(size, provider)
