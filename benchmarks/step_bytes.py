@@ -64,8 +64,8 @@ class Bytes(TorchDispatchMode):
             part = self.part(func)
             self.moved[part] += sum(map(size, given)) + sum(map(size, made))
             if "prototype_attend_gradient" in str(func) and (states := made[0]).dtype is torch.float32:
-                # A second pass reads three tensors. The first pass writes one of them, which it does only for the
-                # second one if there is no skip.
+                # A second pass reads three tensors. The first pass writes one of them, without a skip only
+                # for the second pass.
                 self.moved[part] += (3 if isinstance(out[2], Tensor) else 4) * size(states)
             self.calls[part] += 1
         return out
