@@ -31,7 +31,7 @@ LONG = (
     "tests/datamodules/test_spawned_workers.py",
     "tests/test_docs.py::test_fit_commands_are_accepted",
     "tests/test_site.py::test_reading_a_page",
-    "tests/training/test_parser.py::test_every_data_set",
+    "tests/training/test_parser_errors.py::test_every_data_set",
     "tests/runs/test_lock.py::test_a_home",
     "tests/ops/test_compiled_kernels.py",
 )
