@@ -318,7 +318,7 @@ def test_weights_bring_the_settings_of_their_data(tmp_path, monkeypatch, capsys,
     assert main(["fit", "--ckpt_path=shared", *words, *CPU, "--trainer.max_epochs=1", "--run_dir=on"]) == 0
     kept = yaml.safe_load(Path("on/config.yaml").read_text())["data"]["init_args"]
     for name, _, value in (word.removeprefix("--data.").partition("=") for word in settings):
-        brings = name not in ("num_relabelings", "both_directions")  # a new training may sample in another way
+        brings = name not in ("num_relabelings", "both_directions")  # training may sample in another way
         assert (str(kept[name]).lower() == value) is brings, name
 
 
