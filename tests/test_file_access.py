@@ -205,7 +205,7 @@ def test_only_listed_functions_access_files_or_print():
     assert sorted(found - set(listed())) == [], (
         "use regular_files, shown or files.write_atomically, or say why"
     )
-    assert sorted(set(listed()) - found) == [], "no longer there"
+    assert sorted(set(listed()) - found) == [], "listed, but not in the source"
     assert len(listed()) == len(set(listed()))
 
 

@@ -384,12 +384,12 @@ def stand_in(monkeypatch, tmp_path):
 
 
 def test_a_trial_that_ignores_sigterm_is_killed(stand_in, cli, nodes, monkeypatch):
-    stand_in("trap 'echo told' TERM\nfor i in $(seq 100); do sleep 0.1; done\nexit 3")
+    stand_in("trap 'echo SIGTERM' TERM\nfor i in $(seq 100); do sleep 0.1; done\nexit 3")
     monkeypatch.setattr(module, "_PATIENCE", 1.0)
     monkeypatch.setattr(module, "_LEAST", 0.1)
     words = ["--models", "mlp", "--minutes", 0.01, "--no-test", "--out", "found"]
     assert cli("compare", *nodes, *words).status == 1
-    assert Path("found/runs/000-mlp.log").read_text() == "told\ntold\n", "SIGTERM twice, then SIGKILL"
+    assert Path("found/runs/000-mlp.log").read_text() == "SIGTERM\nSIGTERM\n", "SIGTERM twice, then SIGKILL"
     (trial,) = trials("found")
     assert trial["seconds"] < 8 and trial["note"].startswith("its share, 0 s, ended"), trial
 

@@ -338,7 +338,7 @@ def test_other_settings_and_other_files_are_refused(search, workplace):
         Path("begins", name).touch()
     search("--out=begins", "--trials=1")
     wrong = search("--out=none", "--model.encoder.num_layer=3", status=2)
-    assert "num_layer" in wrong.err and not Path("none").exists(), "told before any trial"
+    assert "num_layer" in wrong.err and not Path("none").exists(), "refused before any trial"
 
 
 def test_a_search_that_begins_meanwhile_is_not_anothers(tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ def test_huge_files_and_pipes_are_left_out(tmp_path, monkeypatch, capsys):
     assert main(["results", "runs"]) == 1
     printed = capsys.readouterr()
     assert "80.00" in printed.out
-    assert printed.err.count("left out") == 3, "the pipe, but not metrics.csv, at which nobody looks"
+    assert printed.err.count("left out") == 3, "the pipe, but not metrics.csv, which is not read"
     assert main(["plot", "runs", "--no-model"]) == 1
     assert capsys.readouterr().err.count("left out") == 3
 

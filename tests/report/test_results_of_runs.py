@@ -227,7 +227,7 @@ def test_settings_that_differ_from_the_recipe_are_listed(tmp_path):
 def test_stored_differences_are_shown_without_importing_torch(tmp_path):
     run = write_run(tmp_path / "run", changed=SHORT)
     (record,) = find_records([run])
-    edit(run, changed="as it was told then", presets_digest=presets_digest(record))
+    edit(run, changed="as recorded then", presets_digest=presets_digest(record))
     code = f"""
 import sys
 from graphzoo.cli import main
@@ -237,7 +237,7 @@ sys.exit(status)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "as it was told then" in done.stdout
+    assert "as recorded then" in done.stdout
 
 
 def test_stored_differences_from_a_changed_recipe_are_computed_again(tmp_path):
@@ -249,14 +249,14 @@ def test_stored_differences_from_a_changed_recipe_are_computed_again(tmp_path):
 
 def test_stored_differences_are_kept_if_the_recipe_cannot_be_read(tmp_path, monkeypatch):
     run = write_run(tmp_path / "run", changed=SHORT)
-    edit(run, changed="as it was told then", presets_digest="of another text")
+    edit(run, changed="as recorded then", presets_digest="of another text")
 
     def broken(*_):
         raise UsageError("recipe.yaml, line 3: not YAML")
 
     monkeypatch.setattr(settings, "presets_digest", broken)
     (record,) = find_records([run])
-    assert what_differs(record) == "as it was told then"
+    assert what_differs(record) == "as recorded then"
 
 
 def test_report_and_row_list_differing_settings(tmp_path):

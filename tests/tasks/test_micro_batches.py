@@ -87,7 +87,7 @@ def test_a_batch_that_takes_too_much_is_split_and_trains_the_same(make, tmp_path
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(cut.state_dict()[name], value, atol=2e-4, rtol=1e-3, msg=name)
     _, sizes, _ = fit(make, tmp_path, micro_batch_size=32)
-    assert sizes.micro_batch_size == 32 and sizes.accumulated == 2, "what is asked for is done"
+    assert sizes.micro_batch_size == 32 and sizes.accumulated == 2, "a given size is kept"
 
 
 @pytest.mark.parametrize("make", [links, queries])

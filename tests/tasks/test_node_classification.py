@@ -253,7 +253,7 @@ def test_parts_use_rows_of_the_precomputed_tensors(small):
     assert all(edges is None for edges, _ in task.encoder.seen)
     assert {rows for _, rows in task.encoder.seen} == {20, 60}
     (batch, *_) = list(datamodule.train_dataloader(epoch=0))
-    assert batch.edge_index is None, "nobody looks for the edges inside a part"
+    assert batch.edge_index is None, "edges inside a part are not computed"
     x, edge_index, precomputed = task._inputs(batch)
     assert edge_index is None and torch.equal(
         precomputed["summed"], task._prepared.precomputed["summed"][batch.index]

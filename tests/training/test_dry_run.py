@@ -97,18 +97,18 @@ def test_the_estimate_is_steps_times_time(fit, monkeypatch):
 @pytest.mark.parametrize("limit", [[], ["--trainer.limit_val_batches=2"]])
 def test_queries_in_reverse_are_counted_once_per_relation(fit, monkeypatch, limit):
     """The clock counts scored queries, so the estimate must be the number of queries in a validation."""
-    asked = []
-    ask = KGCompletion._score_in_parts
+    num_queries = []
+    score = KGCompletion._score_in_parts
 
     def counting(self, graph, head, *rest, **options):
-        asked.append(head.numel())
-        return ask(self, graph, head, *rest, **options)
+        num_queries.append(head.numel())
+        return score(self, graph, head, *rest, **options)
 
     monkeypatch.setattr(KGCompletion, "_score_in_parts", counting)
     options = ["--model.reverse_weight=0.5", "--data.eval_batch_size=4", *limit]
     fit("--run_dir=run", "--no-test", *options, epochs=1)
-    really = sum(asked)
-    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(sum(asked)))
+    really = sum(num_queries)
+    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(sum(num_queries)))
     line = shown(dry(fit, *options))["validation"]
     assert line.endswith(f", {really:,} questions") and line.startswith(duration(really)), (line, really)
 
@@ -175,20 +175,20 @@ def test_a_limit_of_the_user_is_never_raised(monkeypatch):
 
 
 def test_the_required_memory_is_that_of_weights_gradients_and_moments(fit, monkeypatch):
-    asked = []
-    monkeypatch.setattr(room, "refuse_what_cannot_fit", lambda *arguments: asked.append(arguments))
+    calls = []
+    monkeypatch.setattr(room, "refuse_what_cannot_fit", lambda *arguments: calls.append(arguments))
     weights = int(shown(dry(fit))["model"].split(", ", 1)[1].split()[0].replace(",", ""))
-    encoder, whole = (arguments[0] for arguments in asked)
+    encoder, whole = (arguments[0] for arguments in calls)
     assert 0 < encoder < whole == 16 * weights, "first the encoder, then with the decoder"
-    asked.clear()
+    calls.clear()
     dry(fit, "--trainer.precision=64-true")
-    assert [arguments[0] for arguments in asked] == [2 * encoder, 32 * weights]
-    asked.clear()
+    assert [arguments[0] for arguments in calls] == [2 * encoder, 32 * weights]
+    calls.clear()
     module = torch.nn.Linear(3, 2)  # a user's module, whose optimiser is unknown
     module.bias.requires_grad_(False)
     trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
     room.refuse_untrainable(trainer, module)
-    assert asked[0][0] == 4 * (6 + 2 + 6) and "(weights and gradients alone)" in asked[0][2]
+    assert calls[0][0] == 4 * (6 + 2 + 6) and "(weights and gradients alone)" in calls[0][2]
 
 
 @pytest.mark.parametrize("options", [["--dry-run"], ["--run_dir=run"]])
