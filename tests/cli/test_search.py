@@ -220,8 +220,8 @@ def test_the_score_of_a_run_is_its_best_window_of_epochs(search):
     means = [sum(curve[start : start + 3]) / 3 for start in range(4)]
     found = json.loads((FOLDER / "search.json").read_text())
     assert len(curve) == 6 and found["best"]["value"] == pytest.approx(max(means), abs=1e-12)
-    found = json.loads((FOLDER / "trials/0000/seed-0/validation.json").read_text())
-    assert found["epoch"] == 2 + means.index(max(means))
+    validation = json.loads((FOLDER / "trials/0000/seed-0/validation.json").read_text())
+    assert validation["epoch"] == 2 + means.index(max(means))
     assert "best mean of 3 epochs in a row" in (FOLDER / "best.yaml").read_text()
     failed = search("--trials=3", "--trainer.max_epochs=2", "--window=3", "--out=short", status=1)
     assert "fewer than 3 validations" in failed.err
