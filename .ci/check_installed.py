@@ -1,4 +1,4 @@
-"""What an installed graphzoo must carry, seen from another folder: `python check_installed.py REPOSITORY`."""
+"""Checks the files of an installed graphzoo: `python check_installed.py REPOSITORY`, in another folder."""
 
 import sys
 from importlib.metadata import version

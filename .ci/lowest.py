@@ -1,6 +1,6 @@
-"""Prints the lowest version that pyproject.toml allows of every dependency but torch, one requirement a line.
+"""Prints the lowest version of each dependency that pyproject.toml allows, one requirement per line.
 
-Only a torch that is at hand as a CPU build can be installed here.
+torch is left out, since not every version has a CPU build to install.
 """
 
 import re

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 pytest_plugins = ["helpers.command_fixtures", "helpers.run_fixtures", "helpers.wandb_fixtures"]
 
-# The same examples in every run, so that a green run stays green; HYPOTHESIS_PROFILE=explore draws new ones.
+# Every run draws the same examples, so that its result is the same; HYPOTHESIS_PROFILE=explore draws more.
 settings.register_profile("graphzoo", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "graphzoo"))
@@ -22,7 +22,7 @@ if not torch.cuda.is_available():
     # Read when Triton is first imported, so before any test module.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# Of these tests each takes ten seconds and more.
+# Tests that take ten seconds or more each.
 LONG = (
     "tests/test_docs.py::test_examples_run",
     "tests/ops/test_cuda_compiles.py",
@@ -31,31 +31,31 @@ LONG = (
     "tests/datamodules/test_spawned_workers.py",
     "tests/test_docs.py::test_fit_commands_are_accepted",
     "tests/test_site.py::test_reading_a_page",
-    "tests/training/test_parser.py::test_every_data_set",
+    "tests/training/test_parser_errors.py::test_every_data_set",
     "tests/runs/test_lock.py::test_a_home",
     "tests/ops/test_compiled_kernels.py",
 )
 
 
 def pytest_collection_modifyitems(items):
-    """Long tests first, so that no worker is left alone with one at the end."""
+    """Run long tests first, so that no worker ends alone with one."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def pytest_collection_finish():
-    """What has been imported stays: the garbage collector need not look at it in every test."""
+    """Exempt imported modules from garbage collection, which would scan them during every test."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_sessionfinish():
-    """Libraries that count what is left at the end find nothing."""
+    """Undo the exemption, so that libraries that count live objects at exit find none."""
     gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def no_network(request):
-    """A test that connects to anything but this machine fails, unless `-m network` asks for it."""
+    """Fail a test that connects to another machine, unless `-m` selects the mark `network`."""
     if "network" in request.config.option.markexpr.replace("not network", ""):
         yield
         return
@@ -73,16 +73,16 @@ def no_network(request):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_waiting_for_the_disk():
-    """No test cuts the power: a run need not wait ten times until what it wrote would survive that."""
-    fsync, os.fsync = os.fsync, lambda file: os.fstat(file) and None  # a closed file is still refused
+def no_fsync():
+    """Leave out fsync, for which a run waits ten times: it only helps when the power fails."""
+    fsync, os.fsync = os.fsync, lambda file: os.fstat(file) and None  # fstat raises for a closed file
     yield
     os.fsync = fsync
 
 
 @pytest.fixture(autouse=True)
 def seeds():
-    """Every test starts from the same random state."""
+    """Start every test from the same random state."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)

@@ -5,7 +5,7 @@
     python -m tests.fault_table --tests    print each fault with its test
 
 A mark names the fault and what happens: `@pytest.mark.fault("a checkpoint cut short", "named, and a whole one
-beside it")`. So the list can claim nothing that no test shows.
+beside it")`. So each fault in the list is shown by a test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
-# The folder of a test says what kind of input the fault is in.
+# Folder of a test -> heading of the faults that it shows.
 AREAS = {
     "cli": "The command line, presets and runs",
     "system": "The command line, presets and runs",
@@ -38,13 +38,13 @@ AREAS = {
 
 
 def rows_of(items: Iterable[pytest.Item]) -> list[tuple[str, str, str]]:
-    """Fault, what happens and the test, ordered by test file and then by the order in the file.
+    """Faults as (fault, what happens, test), ordered by test file and line.
 
     Args:
-        items: Collected tests; those without a mark are passed over.
+        items: Collected tests; those without a mark are skipped.
 
     Raises:
-        ValueError: for a mark that is not two texts, and for one fault named by two tests.
+        ValueError: for a mark that is not two texts, or a fault that two tests name.
     """
     found: dict[str, tuple[str, str, list[pytest.Item]]] = {}
     for item in items:
@@ -56,7 +56,7 @@ def rows_of(items: Iterable[pytest.Item]) -> list[tuple[str, str, str]]:
             if same[1] != happens or (same[2] and _function(same[2][0]) != _function(item)):
                 raise ValueError(f"{item.nodeid}: {fault!r} is named already by {same[2][0].nodeid}")
             same[2].append(item)
-    # By file and line, then by name: the order of collection puts long tests first.
+    # The order of collection would not do: it puts long tests first.
     ordered = sorted(
         found.values(), key=lambda row: min((*test.location[:2], test.nodeid) for test in row[2])
     )
@@ -64,7 +64,7 @@ def rows_of(items: Iterable[pytest.Item]) -> list[tuple[str, str, str]]:
 
 
 def table(rows: list[tuple[str, str, str]]) -> str:
-    """The rows as Markdown, one list for each kind of input."""
+    """The rows as Markdown, with a list for each heading."""
     parts = [f"{len(rows)} faults."]
     areas = list(dict.fromkeys([*AREAS.values(), "Elsewhere"]))
     for area in areas:
@@ -76,7 +76,7 @@ def table(rows: list[tuple[str, str, str]]) -> str:
 
 
 def page_with(rows: list[tuple[str, str, str]], text: str) -> str:
-    """The page's text with the list of these rows between the two comments."""
+    """The text of the page, with the list of these rows between its two comments."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -85,7 +85,7 @@ def page_with(rows: list[tuple[str, str, str]], text: str) -> str:
 
 
 def collect() -> list[pytest.Item]:
-    """All tests of the repository, those that need the network too; none is run."""
+    """Collect all tests of the repository, also those that need the network, without running them."""
 
     class Collected:
         items: list[pytest.Item] = []
@@ -95,7 +95,7 @@ def collect() -> list[pytest.Item]:
 
     plugin = Collected()
     options = ["--collect-only", "-qq", "-p", "no:cacheprovider", "-m", "", "--rootdir", str(ROOT)]
-    # pytest lists the tests, one a line: nobody reads them here.
+    # pytest prints every test, which matters only if the collection fails.
     with contextlib.redirect_stdout(io.StringIO()) as said:
         status = pytest.main([*options, str(ROOT / "tests")], plugins=[plugin])
     if status != pytest.ExitCode.OK:
@@ -116,23 +116,23 @@ def _function(item: pytest.Item) -> str:
 
 
 def _test(items: list[pytest.Item]) -> str:
-    """One parameter set by its name, several by their function."""
+    """Id of the test; if several parameter sets have the mark, of its function."""
     return items[0].nodeid if len(items) == 1 and _is_cell(items[0].nodeid) else _function(items[0])
 
 
 def main(words: list[str] | None = None) -> int:
-    """Write the list, compare it, or name its tests."""
+    """Write the list into the page, compare it with the page, or print its tests."""
     parser = argparse.ArgumentParser(prog="python -m tests.fault_table", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare only; status 1 when the page is old")
     parser.add_argument("--tests", action="store_true", help="print each fault with its test")
-    wanted = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     rows = rows_of(collect())
-    if wanted.tests:
+    if arguments.tests:
         print("\n".join(f"{fault}: {test}" for fault, _, test in rows))
         return 0
     old = PAGE.read_text(encoding="utf-8")
     new = page_with(rows, old)
-    if not wanted.check:
+    if not arguments.check:
         PAGE.write_text(new, encoding="utf-8")
         print(f"{len(rows)} faults in {PAGE.relative_to(ROOT)}")
     elif new != old:

@@ -1,10 +1,10 @@
-"""Feeds spoiled files to every reader for some minutes.
+"""Feeds damaged files to every reader for some minutes.
 
     python -m tests.fuzz_readers --minutes 5 --seed 0
 
-Each must end in a result or in a refusal of at most six lines that names the file: no other traceback, no
-hang, no gigabyte. What is found is reduced by hypothesis and kept in tests/fuzz_found, where
-tests/test_fuzz_readers.py reads it again in every run of the tests.
+A reader must read the file, or refuse it in at most six lines that name it. It must not raise another error,
+hang, or use more than a gigabyte. Hypothesis shrinks a file that breaks a reader; it is kept in
+tests/fuzz_found, and tests/test_fuzz_readers.py reads it in every run of the tests.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FOUND = Path(__file__).parent / "fuzz_found"
 GIGABYTE = 1 << 30
 
 
-def fuzz(reader: str, seed: int, count: int, told: Counter[str]) -> tuple[str, bytes, Exception] | None:
-    """Try one reader; the smallest input that breaks it, if there is one."""
-    worst: list[tuple[str, bytes, Exception]] = []
+def fuzz(reader: str, seed: int, count: int, outcomes: Counter[str]) -> tuple[str, bytes, Exception] | None:
+    """Fuzz one reader; return the smallest file that breaks it as (name, content, error), or None."""
+    failures: list[tuple[str, bytes, Exception]] = []
     names = sorted(READERS[reader][1])
 
     @hypothesis.seed(seed)
@@ -51,28 +51,28 @@ def fuzz(reader: str, seed: int, count: int, told: Counter[str]) -> tuple[str, b
     def attempt(data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(names))
         content = data.draw(spoiled([good(reader, other) for other in names]))
-        told["examples"] += 1
+        outcomes["examples"] += 1
         with tempfile.TemporaryDirectory() as folder:
             try:
-                told[check(reader, name, content, Path(folder))] += 1
+                outcomes[check(reader, name, content, Path(folder))] += 1
             except Exception as error:
-                worst.append((name, content, error))
+                failures.append((name, content, error))
                 raise
 
     try:
         attempt()
     except Exception:
-        if not worst:
+        if not failures:
             raise
-        return worst[-1]  # hypothesis shows the smallest one last
+        return failures[-1]  # Hypothesis runs the smallest one last
     return None
 
 
 def main() -> int:
-    """Fuzz until the time is up."""
+    """Fuzz the readers in turn until the time is up."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_readers", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--seed", type=int, default=0, help="of the first round; the next round has the next")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first round, each next round adds 1")
     parser.add_argument("--readers", default=",".join(READERS), help="which of them, separated by commas")
     arguments = parser.parse_args()
     if unknown := set(arguments.readers.split(",")) - set(READERS):
@@ -86,9 +86,9 @@ def main() -> int:
     for reader in readers:
         for name in READERS[reader][1]:
             with tempfile.TemporaryDirectory() as folder:
-                # the first call of a reader imports what it needs
-                told = check(reader, name, good(reader, name), Path(folder), seconds=600)
-                assert told == "read", (reader, name)
+                # The first call of a reader also imports its libraries.
+                outcome = check(reader, name, good(reader, name), Path(folder), seconds=600)
+                assert outcome == "read", (reader, name)
     bound_memory(GIGABYTE)
     began, counted, found, seed = time.monotonic(), Counter(), 0, arguments.seed
     broken: set[str] = set()
@@ -107,7 +107,7 @@ def main() -> int:
             path = folder / f"{hashlib.sha256(content).hexdigest()[:8]}-{name}"
             path.write_bytes(content)
             print(f"{reader}, seed {seed}: kept {path.relative_to(FOUND.parent)} ({len(content)} bytes)")
-            error.__notes__ = []  # hypothesis tells the whole input there
+            error.__notes__ = []  # Hypothesis adds the whole input there
             print("".join(traceback.format_exception(error, limit=-4))[-1500:], flush=True)
         seed += 1
     minutes = (time.monotonic() - began) / 60

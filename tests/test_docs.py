@@ -1,12 +1,11 @@
-"""README and docs say what is true: links lead somewhere, examples run, commands are understood.
+"""README and docs are right: links have targets, examples run, commands are valid.
 
-A fenced `python` or `bash` block is run when the line above it is `<!-- run -->`; the blocks of a
-page run in order in one empty folder. A `python` block below `<!-- continue -->` goes on in the session
-of the one before it, as in a notebook. A block below `<!-- file -->` is written to the file that its
-title names. The lines of a block below `<!-- output -->` must be among what
-the block before it printed, in their order, numbers nearly so (`printed_lines`). Every other `bash`
-block is read command by command: its `graphzoo` commands must be accepted by the parser, each `make`
-target and each extra must exist.
+A fenced `python` or `bash` block below `<!-- run -->` is run. The blocks of a page run in order, in one empty
+folder. A `python` block below `<!-- continue -->` continues the session of the block before it, as in a
+notebook. A block below `<!-- file -->` is written to the file that its title names. The lines of a block
+below `<!-- output -->` must be printed by the block before it, in this order and with nearly these numbers
+(`is_like`). Every other `bash` block is checked command by command: the parser must accept its `graphzoo`
+commands, and each `make` target and extra must exist.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ BLOCKS = {page.relative_to(ROOT).as_posix(): blocks_of(page) for page in PAGES}
 
 
 def commands(block):
-    """The block's commands as word lists, joined, without comments, `NAME=value` and launchers."""
+    """Yield each command of the block as a list of words, without comments, `NAME=value` and launchers."""
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
@@ -88,7 +87,7 @@ def commands(block):
 
 
 def graphzoo_commands():
-    """Words after `graphzoo` of every command in a block that is not run."""
+    """Words after `graphzoo` of every command in the blocks that are not run."""
     return [
         words[1:]
         for blocks in BLOCKS.values()
@@ -100,7 +99,7 @@ def graphzoo_commands():
 
 
 def environment(folder):
-    """`python` and `graphzoo` that are up at once; no data but what is embedded, nothing to a server."""
+    """Variables of a block: `python` and `graphzoo` that start fast, an empty cache, W&B offline."""
     path = os.pathsep.join([str(Path(python()).parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "WANDB_MODE": "offline", "XDG_CACHE_HOME": str(folder / "cache")}
 
@@ -109,7 +108,7 @@ NEXT = "---- next block ----"
 
 
 def sessions(blocks):
-    """The blocks that are run, each with those that go on in its session."""
+    """Group the blocks that are run or written by session."""
     found = []
     for block in blocks:
         if block.mark in ("run", "file"):
@@ -121,7 +120,7 @@ def sessions(blocks):
 
 
 def run_session(blocks, folder):
-    """Run the blocks of a session in a folder; returns what each of them printed."""
+    """Run the blocks of a session in a folder; return the output of each block."""
     if blocks[0].mark == "file":
         assert len(blocks) == 1 and blocks[0].title, f"{blocks[0]}: a file needs a title"
         (folder / blocks[0].title).write_text(blocks[0].text, encoding="utf-8")
@@ -149,10 +148,10 @@ def run_session(blocks, folder):
 
 
 def is_like(shown, printed):
-    """Whether a line says what another one says: words the same, numbers with a point to 0.05 or 15 %.
+    """Whether two lines have equal words, and numbers with a decimal point within 0.05 or 15 %.
 
-    Training differs in the last bits from processor to processor, so that one relation's MRR differs by a
-    tenth; rates (`1860 queries/s`) differ anyway.
+    Rounding in training depends on the processor; one relation's MRR may differ by a tenth. Rates
+    (`1860 queries/s`) may be any number.
     """
     one, other = shown.split(), printed.split()
     if len(one) != len(other):
@@ -168,7 +167,7 @@ def is_like(shown, printed):
 
 
 def missing_line(shown, printed):
-    """The first line shown that was not printed behind the line before it; `...` stands for any lines."""
+    """First line of `shown` that was not printed after the line before it, or None; `...` is any lines."""
     rest = iter(printed.splitlines())
     for line in shown.splitlines():
         if line.strip() in ("", "..."):
@@ -180,7 +179,7 @@ def missing_line(shown, printed):
 
 @pytest.mark.parametrize("page", [name for name, blocks in BLOCKS.items() if any(b.run for b in blocks)])
 def test_examples_run(page, tmp_path):
-    """Every block marked so runs to the end, in the order of the page, and prints what the page shows."""
+    """Marked blocks end without error, in the order of the page, and print the output that the page shows."""
     printed = {}
     for blocks in sessions(BLOCKS[page]):
         printed |= run_session(blocks, tmp_path)
@@ -193,7 +192,7 @@ def test_examples_run(page, tmp_path):
             before = block
 
 
-def test_an_output_that_is_not_printed_would_be_noticed():
+def test_output_that_is_not_printed_is_found():
     printed = "epoch 1/2 1860 queries/s\n  mrr 0.812\n steroid known\n"
     assert missing_line("epoch 1/2 999 queries/s\n...\nmrr 0.83", printed) is None
     assert missing_line("mrr 0.962", printed) == "mrr 0.962"
@@ -203,7 +202,7 @@ def test_an_output_that_is_not_printed_would_be_noticed():
 
 
 def test_bash_commands_are_known():
-    """Make targets, extras and files in command blocks exist; no command is there that nothing checks."""
+    """Make targets, extras and modules in command blocks exist; every command has a check."""
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     for blocks in BLOCKS.values():
@@ -222,7 +221,7 @@ def test_bash_commands_are_known():
                     module = ROOT / words[2].replace(".", "/")
                     there = module.is_dir() or module.with_suffix(".py").is_file()
                     assert words[1] == "-m" and there, f"{block}: {words}"
-                elif words[0] == "source":  # of the environment that make has just made
+                elif words[0] == "source":  # activates the environment that `make` creates
                     assert words[1:] == [".venv/bin/activate"], f"{block}: {words}"
                 else:
                     assert words[0] in {"graphzoo", ".ci/run", "wandb"}, f"{block}: nothing checks {words}"
@@ -259,14 +258,14 @@ def run_check(commands_to_check, tmp_path):
 
 
 def test_fit_commands_are_accepted(tmp_path):
-    """Every `graphzoo fit` that is shown and not run is understood, down to the last option."""
+    """The parser accepts all options of each `fit`, `validate` and `test` that is not run."""
     shown = [words for words in graphzoo_commands() if words[0] in ("fit", "validate", "test")]
     distinct = {" ".join(words): words for words in shown if "--print_config" not in words}
     assert len(distinct) > 10
     assert run_check(list(distinct.values()), tmp_path) == []
 
 
-def test_a_wrong_command_would_be_noticed(tmp_path):
+def test_wrong_commands_are_found(tmp_path):
     wrong = [
         ["fit", "--model", "knowfromer", "--data", "umls"],
         ["fit", "--model", "knowformer", "--data", "umls", "--trainer.max_epoch", "3"],
@@ -281,19 +280,19 @@ def assert_options_of_fit(others, words):
 
 
 def test_other_commands_are_accepted():
-    """What they name exists; `list` is run."""
+    """The presets that they name exist; `list` is run."""
     for words in graphzoo_commands():
         command, *rest = words
         parser = parser_of(command)
         if parser is None:
-            continue  # checked by Lightning above
+            continue  # fit, validate and test have their own test
         given, others = parser.read_some(rest)
         if command == "list":
             assert main(words) == 0
         elif command == "download":
             assert all(find_preset("data", name).name == name for name in given.name)
         elif getattr(given, "all", None):
-            assert_options_of_fit(others, words)  # the rows are in a file
+            assert_options_of_fit(others, words)  # a file names models and data sets
         elif command in ("reproduce", "search"):
             assert find_preset("model", given.model).name == given.model, words
             assert find_preset("data", given.data).name == given.data, words
@@ -316,7 +315,8 @@ def test_tables_of_results_are_those_of_the_kept_rows():
 
     tables = {page: page.read_text(encoding="utf-8") for page in PAGES}
     with_tables = {page.name for page, text in tables.items() if BLOCK.search(text)}
-    kinds = ("nodes", "links", "kg", "baselines", "ablations", "papers")  # of kg most: the test below
+    # The page of kg also has a table that is not generated.
+    kinds = ("nodes", "links", "kg", "baselines", "ablations", "papers")
     assert with_tables == {
         "README.md",
         "knowformer-any.md",
@@ -329,7 +329,7 @@ def test_tables_of_results_are_those_of_the_kept_rows():
         assert renewed(damaged) == text, "a changed score would be noticed"
 
 
-def test_several_runs_come_before_one_then_the_recipe_of_the_data_sets_name():
+def test_several_runs_come_before_one_then_the_default_recipe_then_the_larger_model():
     from benchmarks.results_tables import per_model
 
     def row(model: str, runs: str, ours: str) -> dict[str, str]:
@@ -386,7 +386,7 @@ def test_what_differs_from_the_paper_becomes_numbered_notes():
 
 
 def test_scores_of_knowledge_graphs_are_those_of_the_kept_rows():
-    """docs/results-kg.md has the metrics that its tables name, of every row that is kept."""
+    """docs/results-kg.md shows MRR, hits@1 and hits@10 of every kept row."""
     page = (ROOT / "docs" / "results-kg.md").read_text(encoding="utf-8")
     lines = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"
@@ -397,8 +397,8 @@ def test_scores_of_knowledge_graphs_are_those_of_the_kept_rows():
     for row in rows:
         metrics = [row["metrics"][f"test/{name}"] for name in ("mrr", "hits@1", "hits@10")]
         several = len(row["seeds"]) > 1
-        said = [f"{of['mean']:.4f} ± {of['std']:.4f}" if several else f"{of['mean']:.4f}" for of in metrics]
-        assert said in [line[1:] for line in lines], f"{row['recipe']}: {said}"
+        cells = [f"{of['mean']:.4f} ± {of['std']:.4f}" if several else f"{of['mean']:.4f}" for of in metrics]
+        assert cells in [line[1:] for line in lines], f"{row['recipe']}: {cells}"
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_lines_of_prose_fit_a_screen(page):
     assert [line for line in prose if len(line) > 119] == []
 
 
-def test_the_badges_of_readme_are_true_and_its_examples_come_before_the_second_screen_ends():
+def test_readme_badges_are_true_and_results_begin_within_ninety_lines():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert re.findall("`([^`]+)`", text.splitlines()[2]) == [
@@ -427,7 +427,7 @@ def test_the_badges_of_readme_are_true_and_its_examples_come_before_the_second_s
 
 
 def anchors(page):
-    """GitHub's anchors of a page's headings."""
+    """Anchors that GitHub gives to the headings of a page."""
     headings = re.findall(
         r"^#+ +(.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S), re.M
     )
@@ -435,7 +435,7 @@ def anchors(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_relative_links_lead_somewhere(page):
+def test_relative_links_have_targets(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     broken = []
@@ -451,7 +451,7 @@ def test_relative_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_page_holds_tabs(page):
-    """The site makes blanks of them: a table copied from it would have one column."""
+    """The site turns tabs into spaces: a table copied from it would have one column."""
     assert "\t" not in page.read_text(encoding="utf-8")
 
 
@@ -501,8 +501,8 @@ def test_every_preset_is_documented():
         assert f"`{preset.name}`" in (ROOT / "docs" / page).read_text(), f"{preset.name}: not in docs/{page}"
 
 
-def test_recipe_table_says_what_the_recipes_say():
-    """The table of docs/knowformer.md and configs/recipe/knowformer are two views of the same settings."""
+def test_recipe_table_agrees_with_the_recipes():
+    """docs/knowformer.md lists the published settings of configs/recipe/knowformer."""
     rows = re.findall(r"^\| (`[^|]+) \|([^\n]+)\|$", (ROOT / "docs" / "knowformer.md").read_text(), re.M)
     table = {
         name: [cell.strip() for cell in cells.split("|")]
@@ -520,14 +520,14 @@ def test_recipe_table_says_what_the_recipes_say():
         task = recipe["model"]["init_args"]
         encoder = task.get("encoder", {}).get("init_args", {})
         negatives = str(task["num_negatives"]) if task["loss"] == "bce" else "–"
-        said = table[path.stem]
-        assert said[0] == str(recipe["data"]["init_args"]["batch_size"]), path.stem
-        assert said[1] == str(encoder.get("hidden_channels", 32)), path.stem
-        assert said[2] == task["loss"], path.stem
-        assert said[3] == negatives, path.stem
-        assert said[4] == (f"{task['adversarial_temperature']:g}" if task["loss"] == "bce" else "–"), (
+        shown = table[path.stem]
+        assert shown[0] == str(recipe["data"]["init_args"]["batch_size"]), path.stem
+        assert shown[1] == str(encoder.get("hidden_channels", 32)), path.stem
+        assert shown[2] == task["loss"], path.stem
+        assert shown[3] == negatives, path.stem
+        assert shown[4] == (f"{task['adversarial_temperature']:g}" if task["loss"] == "bce" else "–"), (
             path.stem
         )
-        assert float(said[5]) == task["weight_decay"], path.stem
-        assert said[6] == task["remove_facts"], path.stem
-        assert said[7] == str(recipe["trainer"]["max_epochs"]), path.stem
+        assert float(shown[5]) == task["weight_decay"], path.stem
+        assert shown[6] == task["remove_facts"], path.stem
+        assert shown[7] == str(recipe["trainer"]["max_epochs"]), path.stem

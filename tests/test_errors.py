@@ -1,4 +1,4 @@
-"""What is said of a wrong value."""
+"""Error messages for wrong values."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ def test_numbers_out_of_range(value):
 
 
 @pytest.mark.parametrize("value", ["8", (8,), [8], 8j, b"8", {}], ids=str)
-def test_what_is_no_number_is_named(value):
+def test_values_that_are_not_numbers_are_refused(value):
     with pytest.raises(UsageError, match=f"^width must be a number, at least 1, got {type(value).__name__}"):
         check_range(at_least=1, width=value)
 
 
-def test_bounds_and_what_is_not_set():
+def test_bounds_are_checked_and_none_is_accepted():
     check_range(at_least=1, at_most=3, a=1, b=3, c=None)
     check_range(above=0, below=1, a=0.5)
     with pytest.raises(UsageError, match="b must be above 0 and below 1, got 1$"):
@@ -29,12 +29,12 @@ def test_bounds_and_what_is_not_set():
 
 
 @pytest.mark.parametrize("value", [2.5, 2.0, True])
-def test_a_count_that_is_no_whole_number_is_refused(value):
+def test_counts_that_are_not_integers_are_refused(value):
     with pytest.raises(UsageError, match="batch_size must be a whole number of at least 1, got "):
         check_whole(at_least=1, batch_size=value)
 
 
-def test_counts_of_numpy_and_none_are_taken_and_small_ones_refused():
+def test_numpy_integers_and_none_are_accepted_and_large_counts_refused():
     check_whole(at_least=1, at_most=3, a=np.int64(3), b=None)
     with pytest.raises(UsageError, match="b must be at least 1 and at most 3, got 4"):
         check_whole(at_least=1, at_most=3, a=1, b=4)
@@ -50,6 +50,6 @@ def test_counts_of_numpy_and_none_are_taken_and_small_ones_refused():
         lambda: encoders.KnowFormer(GraphSpec(4, num_relations=2), num_heads=4.0),
     ],
 )
-def test_counts_are_checked_where_they_are_given(make):
+def test_constructors_check_counts(make):
     with pytest.raises(UsageError, match="must be a whole number"):
         make()

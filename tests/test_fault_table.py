@@ -1,4 +1,4 @@
-"""docs/reliability.md names the faults that tests show, and no others."""
+"""docs/reliability.md lists the faults that tests show, and no others."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 from fault_table import BEGIN, END, PAGE, ROOT, page_with, rows_of, table
 
 
-def test_the_page_says_what_the_tests_show(request):
-    """With the whole suite collected the marks are at hand; in a part of it they are not."""
+def test_the_page_lists_the_faults_of_the_tests(request):
+    """Needs the marks of all tests, so it is skipped if only some are collected."""
     session = request.session
     here = {Path(item.path) for item in session.items}
     options = request.config.option
@@ -20,12 +20,12 @@ def test_the_page_says_what_the_tests_show(request):
 
 
 def _asked_marks(config):
-    """Marks asked for on the command line, beside the standing `not network`."""
+    """Whether `-m` is given, other than the default `not network`."""
     return config.option.markexpr not in ("", "not network")
 
 
 class Item:
-    """As much of a collected test as the table needs."""
+    """Stand-in for a collected test, with the attributes that the table needs."""
 
     def __init__(self, nodeid, *marks, line=0):
         self.nodeid = nodeid
@@ -69,11 +69,11 @@ def test_rows_are_ordered_by_file_and_one_fault_is_one_row():
         ([("a\nb", "c")], "two texts"),
     ],
 )
-def test_marks_that_the_table_cannot_hold(marks, message):
+def test_wrong_marks_are_refused(marks, message):
     with pytest.raises(ValueError, match=message):
         rows_of([Item(f"test_{index}", texts) for index, texts in enumerate(marks)])
 
 
-def test_a_page_without_its_comments():
+def test_a_page_without_its_comments_is_refused():
     with pytest.raises(ValueError, match="lost its marks"):
         page_with([], "# Page\n")

@@ -1,7 +1,7 @@
-"""Every score that prose and hand-made tables quote is in a kept file, or noted as one that is not.
+"""Every score quoted in prose or a hand-made table is in a kept file, or is noted as an exception.
 
-Generated tables are held by `test_docs.py`, which renders them again. Here each page is compared with the
-files that its scores come from: with all files at once, a wrong figure would often meet another by chance.
+`test_docs.py` renders the generated tables again. Here each page is compared only with the files that its
+scores come from: among all files, a wrong figure would often match another one by chance.
 """
 
 import bisect
@@ -19,7 +19,7 @@ from graphzoo.runs.published import parse_published
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-# What a page may quote; the other pages may quote any row and table.
+# Files that each page may quote; other pages may quote those of `USUAL`.
 SOURCES = {
     "docs/results-kg.md": [
         "rows/knowformer*",
@@ -69,7 +69,7 @@ SOURCES = {
     "README.md": ["rows/*", "fine_tuned.csv"],
 }
 USUAL = ["rows/*", "*.csv"]
-# An MRR or accuracy with three or four places, a percentage with one or two.
+# An MRR or accuracy with three or four decimals, or a percentage with one or two.
 _FIGURE = r"(?<![\w.])(?:0?\.\d{3,4}|\d{2}\.\d{1,2})(?!\d|\.\d)"
 FIGURE = re.compile(_FIGURE)
 SPREAD = re.compile(rf"({_FIGURE}) ± (\d+\.\d+)")
@@ -92,20 +92,20 @@ NUMBER = re.compile(r"(?<![\w.])\d*\.\d+(?:e-?\d+)?")
 QUOTING = ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 
 
-def figures(text, wanted=FIGURE):
-    """(section, figure) of all that is neither code, formula nor generated table."""
+def figures(text, regex=FIGURE):
+    """Yield (section, figure) outside of code, formulas and generated tables."""
     for pattern in (r"<!-- results.*?<!-- end of results -->", r"```.*?```", r"`[^`\n]*`", r"\$[^$]*\$"):
         text = re.sub(pattern, "", text, flags=re.DOTALL)
     section = ""
     for line in text.splitlines():
         if line.startswith("#"):
             section = line.lstrip("# ")
-        for found in wanted.findall(line):
+        for found in regex.findall(line):
             yield section, found
 
 
 def chosen(patterns, name):
-    """The kept files of a name that match a pattern; one without a folder means no file in a folder."""
+    """Kept files of this name (a glob) that match a pattern; `*` without a slash matches no subfolder."""
     for file in sorted(RESULTS.rglob(name)):
         path = file.relative_to(RESULTS).as_posix()
         if file.name != "noted.csv" and any(
@@ -120,9 +120,10 @@ def lines_of(file):
 
 
 def kept(patterns):
-    """The scores in the kept files that match a pattern, sorted.
+    """Scores in the kept files that match a pattern, sorted.
 
-    Of rows those of metrics, the papers' and the validation's too, of tables all that is no time or setting.
+    Of rows: the metrics, with the published ones and those of validation. Of tables: all numbers but times
+    and settings.
     """
     numbers = set()
     for file in chosen(patterns, "*.csv"):
@@ -142,7 +143,7 @@ def kept(patterns):
 
 
 def is_kept(figure, numbers):
-    """Whether a number, or its hundredth for a percentage, rounds to the figure."""
+    """Whether one of the sorted numbers rounds to the figure, or to a hundredth of it (for a percentage)."""
     half = 0.5001 * 10.0 ** -len(figure.partition(".")[2])
     for scale in (1, 100):
         place = bisect.bisect_left(numbers, (float(figure) - half) / scale)
@@ -152,10 +153,7 @@ def is_kept(figure, numbers):
 
 
 def kept_spreads(patterns):
-    """(mean, deviation) of every metric and validation of kept rows, and of tables of several seeds.
-
-    The papers' figures, too.
-    """
+    """(mean, deviation) of metrics and validation scores of kept rows, of published ones, and in tables."""
     pairs, several = set(), {}
     for file in chosen(patterns, "row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
@@ -178,7 +176,8 @@ def kept_spreads(patterns):
                 several.setdefault((line["data"], line["fact"].rpartition(", ")[0]), []).append(line["value"])
     for key, values in several.items():
         numbers = np.array(values, dtype=float)
-        if len(key) == 2 and isinstance(key[0], str):  # of a fact both are there
+        # A fact has a line for its mean and one for its deviation.
+        if len(key) == 2 and isinstance(key[0], str):
             pairs.add((numbers[0], numbers[1]))
         elif numbers.size > 1:
             pairs.add((numbers.mean(), numbers.std(ddof=1)))
@@ -186,7 +185,7 @@ def kept_spreads(patterns):
 
 
 def noted():
-    """Figures that no file holds, as (page, section, figure); `why` says the reason."""
+    """Figures that no file holds, as (page, section, figure); the column `why` has the reason."""
     with (RESULTS / "noted.csv").open(encoding="utf-8", newline="") as file:
         return [(row["page"], row["section"], row["figure"]) for row in csv.DictReader(file)]
 
@@ -217,12 +216,12 @@ def spreads_not_kept(page):
 
 @pytest.mark.parametrize("page", QUOTING)
 def test_a_quoted_deviation_is_that_of_its_mean(page):
-    """Both from one row: a wrong figure seldom meets another pair by chance."""
+    """Mean and deviation come from one row: a wrong pair seldom matches by chance."""
     assert spreads_not_kept(page) - set(noted()) == set(), "keep the row that it comes from, or leave it out"
 
 
 def test_means_and_deviations_are_those_of_the_runs():
-    """Of every metric of every kept row, by NumPy."""
+    """NumPy computes them again, for every metric of every kept row."""
     for file in RESULTS.rglob("row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
         for name, found in row["metrics"].items():
@@ -233,7 +232,7 @@ def test_means_and_deviations_are_those_of_the_runs():
                 assert found["std"] == pytest.approx(values.std(ddof=1), rel=1e-9, abs=1e-15), (file, name)
 
 
-def test_nothing_is_noted_in_vain():
+def test_every_noted_figure_is_quoted_and_in_no_file():
     rows = noted()
     assert len(rows) == len(set(rows))
     missing = {row for page in QUOTING for row in not_kept(page) | spreads_not_kept(page)}
@@ -241,15 +240,15 @@ def test_nothing_is_noted_in_vain():
 
 
 def test_scores_of_recipes_are_those_of_the_kept_rows():
-    """The header of a recipe says what a run of it had; `graphzoo list` shows it."""
+    """`measured` in the header of a recipe holds the scores of its runs; `graphzoo list` shows it."""
     rows = {}
     for file in (RESULTS / "rows").glob("*/row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
         rows.setdefault(row["recipe"], []).append(row["metrics"])
     without = set()
     for recipe in list_presets("recipe"):
-        said = recipe.header.get("measured", "").partition(", ")[0].partition(";")[0]
-        scores = {name: value for name, value in re.findall(r"([\w@]+)=(\d\.\d+)", said)}
+        header = recipe.header.get("measured", "").partition(", ")[0].partition(";")[0]
+        scores = {name: value for name, value in re.findall(r"([\w@]+)=(\d\.\d+)", header)}
         if not scores:
             continue
         if recipe.name not in rows:
@@ -259,7 +258,7 @@ def test_scores_of_recipes_are_those_of_the_kept_rows():
             all(is_kept(value, [metrics[f"test/{name}"]["mean"]]) for name, value in scores.items())
             for metrics in rows[recipe.name]
         ), recipe.name
-    # A score of validation, and the demo that CI repeats.
+    # The first has a validation score only; CI runs the second.
     assert without == {"knowformer-any/mixture", "knowformer/umls-demo"}
 
 
@@ -268,7 +267,7 @@ SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 
 
 def test_times_of_recipes_are_those_of_the_kept_runs():
-    """Where the header of a recipe says how long a run took: of the fit, to a unit or a tenth."""
+    """`measured` in the header of a recipe holds the time of `fit`, within its unit or a tenth."""
     rows = {}
     for file in (RESULTS / "rows").glob("*/row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
@@ -277,13 +276,13 @@ def test_times_of_recipes_are_those_of_the_kept_runs():
             rows[row["recipe"]] = min(seconds), max(seconds)
     compared = 0
     for recipe in list_presets("recipe"):
-        said = TIME.search(recipe.header.get("measured", ""))
-        if said is None or recipe.name not in rows:
+        header = TIME.search(recipe.header.get("measured", ""))
+        if header is None or recipe.name not in rows:
             continue
-        unit = SECONDS[said[3]]
-        for text, measured in zip((said[1], said[2] or said[1]), rows[recipe.name], strict=True):
+        unit = SECONDS[header[3]]
+        for text, measured in zip((header[1], header[2] or header[1]), rows[recipe.name], strict=True):
             given = float(text) * unit
-            assert abs(given - measured) <= max(unit, 0.1 * given), (recipe.name, said[0], measured)
+            assert abs(given - measured) <= max(unit, 0.1 * given), (recipe.name, header[0], measured)
         compared += 1
     assert compared > 60
 
@@ -307,8 +306,8 @@ def test_each_line_of_the_papers_tables_has_a_score_or_a_reason():
             }, line
 
 
-def test_scores_in_neighbourhoods_say_whose_they_are():
-    """Once for every seed and protocol, and the kept rows are among them."""
+def test_neighbourhood_scores_have_protocol_seed_and_commit():
+    """Each data set, protocol and seed occurs once, and the means are those of the kept rows."""
     with (RESULTS / "neighbourhood_tests.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert len({(line["data"], line["protocol"], line["seed"]) for line in lines}) == len(lines)
@@ -322,8 +321,8 @@ def test_scores_in_neighbourhoods_say_whose_they_are():
     for file in (RESULTS / "rows").glob("knowformer-*-local/row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
         if row["data"].endswith("-link"):
-            continue  # judged by AUROC
-        # a test graph that is smaller than K is taken whole
+            continue  # evaluated by AUROC
+        # A test graph of fewer than K nodes is evaluated whole.
         own = "whole graph" if row["protocol"] == "on the whole graph" else "neighbourhood"
         for metric, protocol in (("test/mrr", own), ("test/whole_graph/mrr", "whole graph")):
             if metric in row["metrics"]:

@@ -1,4 +1,4 @@
-"""Which functions read, write, remove and print: a new one uses the modules made for it, or says why."""
+"""Functions that read, write or remove files, or print, are listed with a reason; others call them."""
 
 import ast
 from pathlib import Path
@@ -21,8 +21,8 @@ READS = {
 }
 WRITES = {"write_text", "write_bytes", "symlink_to", "hardlink_to", "touch"}
 
-# Why a function does so -> module::function, and what it does.
-MAY = {
+# Reason -> functions as `module::function`, with what they do.
+ALLOWED = {
     "the one place that opens and copies files of others": """
         system/regular_files.py::open_regular read
         system/regular_files.py::copy_regular write
@@ -148,8 +148,8 @@ MAY = {
 }
 
 
-def deed(call):
-    """What a call does to files or to the screen, as far as its text tells."""
+def action_of(call):
+    """What a call does to files or the terminal, judged by its text: read, write, remove, print or None."""
     name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     module = owner.id if isinstance(owner, ast.Name) and owner.id in MODULES else ""
@@ -163,7 +163,7 @@ def deed(call):
         return "write"
     if module in ("np", "numpy", "torch") and name in ("save", "savez", "savez_compressed"):
         return "write"
-    # str.replace takes two texts, pandas' rename keywords
+    # `str.replace` takes two arguments, and pandas' `rename` keywords.
     if name in ("rename", "replace") and owner is not None and len(call.args) == 1 and not call.keywords:
         return "write"
     if name == "open":
@@ -175,14 +175,14 @@ def deed(call):
     return None
 
 
-def deeds(tree):
-    """(function, deed) of a module."""
+def actions_in(tree):
+    """(function, action) for each call in a module that has an action."""
     found = set()
 
     def walk(node, names):
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Call) and (done := deed(child)):
-                found.add((".".join(names) or "-", done))
+            if isinstance(child, ast.Call) and (action := action_of(child)):
+                found.add((".".join(names) or "-", action))
             named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             walk(child, [*names, child.name] if named else names)
 
@@ -191,21 +191,21 @@ def deeds(tree):
 
 
 def listed():
-    """(module::function, deed) that may be."""
-    rows = [line.split() for lines in MAY.values() for line in lines.split("\n") if line.strip()]
-    return [(name, done) for name, *all_done in rows for done in all_done]
+    """(module::function, action) of `ALLOWED`."""
+    rows = [line.split() for lines in ALLOWED.values() for line in lines.split("\n") if line.strip()]
+    return [(name, action) for name, *actions in rows for action in actions]
 
 
-def test_nothing_else_touches_files_or_the_screen():
+def test_only_listed_functions_access_files_or_print():
     found = {
-        (f"{path.relative_to(PACKAGE).as_posix()}::{function}", done)
+        (f"{path.relative_to(PACKAGE).as_posix()}::{function}", action)
         for path in sorted(PACKAGE.rglob("*.py"))
-        for function, done in deeds(ast.parse(path.read_text()))
+        for function, action in actions_in(ast.parse(path.read_text()))
     }
     assert sorted(found - set(listed())) == [], (
         "use regular_files, shown or files.write_atomically, or say why"
     )
-    assert sorted(set(listed()) - found) == [], "no longer there"
+    assert sorted(set(listed()) - found) == [], "listed, but not in the source"
     assert len(listed()) == len(set(listed()))
 
 
@@ -221,18 +221,18 @@ def test_nothing_else_touches_files_or_the_screen():
         ("np.load(f)", "read"), ("graph.save(path)", None),
     ],
 )  # fmt: skip
-def test_what_a_call_does(text, expected):
+def test_actions_of_calls(text, expected):
     (call,) = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    assert deed(call) == expected
+    assert action_of(call) == expected
 
 
-def test_functions_are_told_apart():
+def test_actions_are_listed_by_function():
     tree = ast.parse("class A:\n    def b(self):\n        print(1)\n\nopen('file')\n")
-    assert deeds(tree) == {("A.b", "print"), ("-", "read")}
+    assert actions_in(tree) == {("A.b", "print"), ("-", "read")}
 
 
 def blames_the_file(tree):
-    """Lines of handlers that take any error, or any of the system, for damage without a look at it."""
+    """Lines of handlers that call a file damaged after any Exception or OSError, whatever its cause."""
     wrong = []
     for handler in (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)):
         caught = (
@@ -240,25 +240,25 @@ def blames_the_file(tree):
             if handler.type
             else set()
         )
-        told = ast.unparse(handler)
-        damage = any(word in told for word in ("damaged", "not a readable", "not a whole", "not pairs"))
-        if caught & {"Exception", "OSError"} and damage and "raise_if_not_the_file(error, " not in told:
+        source = ast.unparse(handler)
+        damage = any(word in source for word in ("damaged", "not a readable", "not a whole", "not pairs"))
+        if caught & {"Exception", "OSError"} and damage and "raise_if_not_the_file(error, " not in source:
             wrong.append(handler.lineno)
     return wrong
 
 
 def test_no_reader_calls_a_file_damaged_because_memory_ran_out():
-    # what is read is in memory by then, and no device can fail
-    may = {"datasets/files/tables.py::read_bytes"}
+    # It reads from memory, where no device can fail.
+    allowed = {"datasets/files/tables.py::read_bytes"}
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for function in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)):
             if blames_the_file(function):
                 found.add(f"{path.relative_to(PACKAGE).as_posix()}::{function.name}")
-    assert found - may == set()
+    assert found - allowed == set()
 
 
-def test_a_reader_that_blames_the_file_is_found():
+def test_handlers_that_call_a_file_damaged_are_found():
     text = "try:\n    read()\nexcept {} as error:\n    {}raise DataError('damaged') from error"
     assert blames_the_file(ast.parse(text.format("Exception", ""))) == [3]
     assert blames_the_file(ast.parse(text.format("(OSError, EOFError)", ""))) == [3]

@@ -1,4 +1,4 @@
-"""Readers take spoiled files or refuse them in a few lines; `python -m tests.fuzz_readers` seeks worse."""
+"""Damaged files are read, or refused in a few lines; `python -m tests.fuzz_readers` searches longer."""
 
 import logging
 from pathlib import Path
@@ -19,13 +19,13 @@ def quiet(tmp_path, monkeypatch):
     logging.disable(logging.NOTSET)
 
 
-# the first call of a reader imports what it needs, on a machine that may be busy
+# The first call of a reader also imports its libraries, perhaps on a busy machine.
 SECONDS = 120
 
 
 @pytest.fixture
 def folder(tmp_path_factory):
-    """Empty folders, one per call."""
+    """Function that makes an empty folder."""
     return lambda: tmp_path_factory.mktemp("spoiled")
 
 
@@ -36,8 +36,8 @@ def test_good_files_are_read(reader, folder):
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_once_broke_a_reader_is_refused(path, folder):
-    """Kept by the fuzz run; the name of the file stands behind the first `-`."""
+def test_files_that_once_broke_a_reader_are_read_or_refused(path, folder):
+    """Kept by the fuzz run as `HASH-NAME`, NAME being the file that the reader expects."""
     reader, name = path.parent.name.replace("-", " "), path.name.partition("-")[2]
     assert check(reader, name, path.read_bytes(), folder(), seconds=SECONDS) in ("refused", "read")
 
@@ -49,7 +49,7 @@ def test_what_once_broke_a_reader_is_refused(path, folder):
 @pytest.mark.parametrize("reader", READERS)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_spoiled_files(reader, folder, data):
+def test_damaged_files_are_read_or_refused(reader, folder, data):
     names = sorted(READERS[reader][1])
     name = data.draw(st.sampled_from(names))
     check(
@@ -61,7 +61,7 @@ def test_spoiled_files(reader, folder, data):
     ("error", "message"),
     [(KeyError("a"), "a"), (ValueError("x" * 9), "x"), (None, "not named"), ("\n" * 9, "a message of")],
 )
-def test_a_reader_that_breaks_would_be_noticed(monkeypatch, folder, error, message):
+def test_a_reader_that_breaks_is_found(monkeypatch, folder, error, message):
     from graphzoo.datasets import DataError
 
     def broken(path):
@@ -75,14 +75,14 @@ def test_a_reader_that_breaks_would_be_noticed(monkeypatch, folder, error, messa
     assert not isinstance(caught.value, DataError)
 
 
-def test_a_reader_that_hangs_would_be_noticed(monkeypatch, folder):
+def test_a_reader_that_hangs_is_found(monkeypatch, folder):
     from graphzoo.datasets import DataError
 
     def endless(path):
         try:
             while True:
                 pass
-        except Exception as error:  # as readers do, and the alarm must not look like damage
+        except Exception as error:  # as readers do; it must not catch the alarm
             raise DataError(f"{path}: damaged") from error
 
     monkeypatch.setitem(READERS, "endless", (endless, {}))

@@ -1,4 +1,4 @@
-"""Packages whose names load on first use."""
+"""Packages that import their names on first use."""
 
 import ast
 import py_compile
@@ -20,7 +20,7 @@ LAZY = sorted(
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_every_public_name_is_there_and_no_other(name):
+def test_public_names_can_be_imported_and_no_others(name):
     package = import_module(name)
     tree = ast.parse(Path(package.__file__).read_text("utf-8"))
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))  # if TYPE_CHECKING
@@ -32,8 +32,8 @@ def test_every_public_name_is_there_and_no_other(name):
         _ = package.nonsense
 
 
-def test_a_package_without_its_source_says_so(tmp_path):
-    """Compiled files alone hold no list of names."""
+def test_a_package_without_its_source_cannot_be_imported(tmp_path):
+    """The list of names is read from the source of `__init__.py`."""
     (tmp_path / "bare").mkdir()
     source = tmp_path / "bare" / "__init__.py"
     source.write_text("from graphzoo.lazy import attach\n\nattach(__name__)\n")
@@ -43,13 +43,13 @@ def test_a_package_without_its_source_says_so(tmp_path):
     assert done.returncode == 1 and "ImportError: bare lists its names in __init__.py" in done.stderr
 
 
-def test_importing_the_packages_brings_no_torch():
+def test_importing_the_packages_does_not_import_torch():
     code = "import sys; from importlib import import_module\n"
     code += f"for name in {LAZY}: dir(import_module(name))\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_subpackages_need_no_import_of_their_own():
+def test_subpackages_are_imported_on_use():
     code = "import graphzoo; graphzoo.encoders.KnowFormer; graphzoo.ops.RelationalGraph"
     code += "; graphzoo.layers.SparseLinear; graphzoo.heuristics.katz; graphzoo.callbacks.NanGuard"
     code += "; graphzoo.analysis.Evaluation; graphzoo.inference.KGModel; graphzoo.types.PairBatch"

@@ -1,4 +1,4 @@
-"""Tests stay on this machine."""
+"""Tests connect to no other machine."""
 
 import socket
 

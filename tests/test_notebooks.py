@@ -1,4 +1,4 @@
-"""The notebooks of the docs run, and show what they say."""
+"""The notebooks of the docs run, and their stored outputs are of the right kinds."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def outputs(notebook):
-    """What stands below each cell: kinds of output, without their texts."""
+    """Kinds of output of each code cell, without their texts."""
     return [
         sorted(kind for output in cell["outputs"] for kind in output.get("data", {output["output_type"]: ""}))
         for cell in notebook["cells"]
@@ -22,7 +22,7 @@ def outputs(notebook):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_what_is_kept(path, tmp_path, monkeypatch):
+def test_a_notebook_runs_and_has_outputs_of_the_stored_kinds(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept = read_notebook(path)
     if find_spec("nbclient") and find_spec("nbformat") and find_spec("ipykernel"):
@@ -38,7 +38,7 @@ def test_a_notebook_runs_and_shows_what_is_kept(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_names_no_place_of_a_machine(path):
+def test_a_notebook_contains_no_local_path(path):
     text = path.read_text(encoding="utf-8")
     for place in (os.path.expanduser("~"), "/tmp/", "/home/", sys.prefix, str(FOLDER.parents[1])):
         assert place not in text, place

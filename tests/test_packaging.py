@@ -1,4 +1,4 @@
-"""What is shipped: the wheel, the source distribution, the licence files, one version everywhere."""
+"""The wheel, the source distribution, licence files, dependencies and the version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_container_installs_what_pyproject_asks_for():
-    """Its commands that need no Docker, and names that must stay the same in both files."""
+    """Runs the commands that need no Docker, and compares names that are in both files."""
     text = (ROOT / "Dockerfile").read_text()
     command = re.search(r"sed -n '[^']*' pyproject.toml", text)[0]
     found = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -51,7 +51,7 @@ def test_extras_are_explained():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Wheel and sdist, built as a release would be, but with the hatchling that is installed (no network)."""
+    """Wheel and sdist, built like a release but with the installed hatchling, since tests have no network."""
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
     out = tmp_path_factory.mktemp("dist")
@@ -130,7 +130,7 @@ def test_licence_is_the_declared_one():
 
 
 def test_every_dependency_says_why():
-    """A pin without a reason is never loosened: each line of the dependency lists carries a comment."""
+    """Each line of the dependencies has a comment: without a reason, nobody dares to loosen a pin."""
     text = (ROOT / "pyproject.toml").read_text()
     block = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     assert block is not None
@@ -140,7 +140,7 @@ def test_every_dependency_says_why():
 
 
 def imported_packages(folder):
-    """Distributions that the files of a folder import, the standard library and our own left out."""
+    """Distributions that the files of a folder import, except the standard library and this repository."""
     found = set()
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -168,8 +168,8 @@ def names_of(requirements):
 
 
 def test_declared_dependencies_are_those_imported():
-    """What the package imports is declared: nothing works here only because another package pulled it in."""
-    # triton comes with torch where it can be used; the others are used when they are there.
+    """Imports must not rely on another package's dependencies."""
+    # triton comes with torch where it can be used; the others are used if they are installed.
     optional = {"triton", "tensorboard", "torch-scatter", "wandb-workspaces", "huggingface_hub", "mlflow"}
     assert imported_packages(ROOT / "graphzoo") - optional == imported_packages(ROOT / "graphzoo") & names_of(
         PROJECT["dependencies"]
@@ -180,7 +180,7 @@ def test_declared_extras_are_those_the_tests_import():
     extras = PROJECT["optional-dependencies"]
     declared = names_of(PROJECT["dependencies"]) | set().union(*map(names_of, extras.values()))
     imported = imported_packages(ROOT / "tests") | imported_packages(ROOT / "benchmarks")
-    # Two run the notebooks where they are installed, else a plain reader does; mlflow-skinny is mlflow.
+    # nbclient and nbformat run the notebooks only if they are installed; mlflow-skinny provides mlflow.
     assert imported - declared - {"nbclient", "nbformat", "mlflow"} == set()
 
 
@@ -200,13 +200,13 @@ def test_tracked_files_name_no_private_folder():
     assert found == []
 
 
-def test_two_places_name_the_room_above_instead_of_importing_it():
-    """The contract on imports does not see names; CONTRIBUTING says which there are."""
+def test_two_modules_import_a_higher_package_by_name():
+    """The import contract does not see packages imported by name."""
     named = {
-        (str(file.relative_to(ROOT)), room)
+        (str(file.relative_to(ROOT)), folder)
         for file in (ROOT / "graphzoo").rglob("*.py")
-        for room in re.findall(r'import_module\(f?"graphzoo\.(\w+)', file.read_text(encoding="utf-8"))
-        if file.relative_to(ROOT).parts[1] != room
+        for folder in re.findall(r'import_module\(f?"graphzoo\.(\w+)', file.read_text(encoding="utf-8"))
+        if file.relative_to(ROOT).parts[1] != folder
     }
     above = {"graphzoo/inference/trained.py", "graphzoo/callbacks/wandb_run.py"}
     assert named == {(file, "report") for file in above}

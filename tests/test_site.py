@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, needs nothing from elsewhere, says what the code says."""
+"""The documentation site builds without warnings, loads nothing from other servers, agrees with the code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def seen(request, site, tmp_path_factory):
-    """What a browser finds on all pages of the site, at the widths of a phone and of a laptop."""
+    """Findings of a browser on all pages of the site, at the width of a phone and of a laptop."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no Chromium is installed")
@@ -113,12 +113,12 @@ def test_tables_of_results_sort_filter_and_copy(seen):
 
 
 @pytest.mark.parametrize("name", ["Makefile", "mkdocs.yml", "docs/install.md"])
-def test_who_is_told_to_open_files_is_told_what_search_needs(name):
-    """Browsers give a page that was opened as a file no index to search."""
+def test_where_pages_are_opened_as_files_the_server_for_search_is_named(name):
+    """Search fails in a page opened as a file: browsers do not let it load the index."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    told = [found.start() for found in re.finditer(r"site/index\.html|opened as files", text)]
-    assert told
-    for place in told:
+    mentions = [found.start() for found in re.finditer(r"site/index\.html|opened as files", text)]
+    assert mentions
+    for place in mentions:
         assert "python3 -m http.server -d site" in text[place : place + 200]
 
 
@@ -135,7 +135,7 @@ def hooks():
 
 
 class References(HTMLParser):
-    """What a browser fetches to show a page, and what the page links to."""
+    """Addresses that a browser fetches to show a page, and links of the page."""
 
     def __init__(self):
         super().__init__()
@@ -183,7 +183,7 @@ def test_reading_a_page_fetches_nothing_from_elsewhere(site):
     assert outside == []
 
 
-def test_an_address_elsewhere_would_be_noticed():
+def test_addresses_elsewhere_are_found():
     found = References()
     found.feed(
         "<script src='//cdn.example/x.js'></script><link rel=preconnect href='https://fonts.example'>"
@@ -198,8 +198,8 @@ def test_an_address_elsewhere_would_be_noticed():
     ]
 
 
-def test_no_page_asks_the_theme_for_what_it_would_fetch(site):
-    """The theme's script would fetch a library for diagrams, and a repository's figures."""
+def test_no_page_uses_parts_of_the_theme_that_fetch(site):
+    """The theme's script fetches a library for diagrams, and counts of stars and forks for a repository."""
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         assert 'class="mermaid"' not in text and 'data-md-component="source"' not in text, path.name
@@ -215,7 +215,7 @@ def test_every_page_is_built_and_in_the_navigation(site):
 
 
 def left_over(text):
-    """Paragraphs and items of a built page that still hold Markdown: rows, lists, fences, formulas."""
+    """Paragraphs and list items of a built page that contain Markdown: rows, lists, fences, formulas."""
     found = []
     for words in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", text, re.DOTALL):
         words = re.sub(r"<code>.*?</code>", "", words, flags=re.DOTALL)
@@ -225,7 +225,7 @@ def left_over(text):
 
 
 def test_no_markdown_is_left_in_the_text(site):
-    """What GitHub takes for a list or a table and MkDocs does not, or the other way."""
+    """GitHub and MkDocs differ in what they take for a list or a table."""
     assert left_over("<p>One:\n- two</p><p>| a | b |</p><li>$x$</li><p>a - b <code>| - $</code></p>") == [
         "One:\n- two",
         "| a | b |",
@@ -272,7 +272,7 @@ def test_every_public_name_is_on_an_api_page(site, package):
     assert homes - ids == set()
 
 
-def test_what_a_run_is_loaded_as_is_on_an_api_page(site):
+def test_the_loading_of_runs_is_on_an_api_page(site):
     ids = read(site / "api" / "inference.html").ids
     assert {
         "graphzoo.inference.loading.load",
@@ -283,11 +283,11 @@ def test_what_a_run_is_loaded_as_is_on_an_api_page(site):
 
 
 def squeeze(text):
-    """Without blanks and backquotes, which a page has elsewhere than its source."""
+    """Remove white space and backquotes, in which a page and its source differ."""
     return re.sub(r"[\s`]", "", text)
 
 
-def test_reference_is_that_of_the_program(site, hooks):
+def test_the_reference_page_agrees_with_the_program(site, hooks):
     text = (site / "reference.html").read_text(encoding="utf-8")
     squeezed = squeeze(html.unescape(re.sub(r"<[^>]+>", "", text)))
     for name, meaning in COMMANDS.items():
@@ -301,8 +301,8 @@ def test_reference_is_that_of_the_program(site, hooks):
         assert option in text
 
 
-def test_every_option_says_what_it_is(hooks):
-    """A docstring that the parser cannot read leaves the help of all its options empty."""
+def test_every_option_has_a_description(hooks):
+    """If the parser cannot read a docstring, all its options are without help."""
     from graphzoo import datamodules, tasks
 
     reference = hooks["reference"]
@@ -323,7 +323,7 @@ def test_docstrings_become_markdown(hooks):
 
 
 def names_defined(source):
-    """Functions, classes and methods of a text, `Class.method` for the latter."""
+    """Functions, classes and methods (`Class.method`) that a source defines."""
     found = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -337,7 +337,7 @@ def names_defined(source):
 
 @pytest.mark.parametrize("page", ENCODERS)
 def test_equations_are_where_the_page_says(page):
-    """Each row of the table names a file and what in it holds the equation."""
+    """Each row of the table names a file, and the functions or classes with the equation."""
     section = (
         (DOCS / f"{page}.md")
         .read_text()

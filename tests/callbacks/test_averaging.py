@@ -1,4 +1,4 @@
-"""Averages of the weights that warm up, against the mean written out."""
+"""Averages of the weights with a warm-up, compared with explicit means."""
 
 import pickle
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from graphzoo.callbacks import WarmupEMAWeightAveraging
 
 
 class Weights(nn.Module):
-    """One weight and a buffer that counts."""
+    """A weight, and a buffer that counts steps."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -23,7 +23,7 @@ class Weights(nn.Module):
         self.register_buffer("steps", torch.tensor(0))
 
     def at(self, step):
-        """As after so many optimiser steps."""
+        """Set the weight as after this optimiser step."""
         self.weight.data = torch.tensor([step, step**2, -1.0]).to(self.weight.dtype)
         self.steps.fill_(step)
         return self
@@ -36,41 +36,41 @@ def averages_of(decay, steps, dtype=torch.float64):
     for step in range(1, steps + 1):
         average.update_parameters(model.at(step))
         found.append(average.module.weight.detach().clone())
-    assert int(average.module.steps) == steps  # a counter is not a mean
+    assert int(average.module.steps) == steps  # copied, not averaged
     return found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_it_is_the_mean_of_all_weights_at_first(dtype):
-    """Up to 1 / (1 - decay) steps; the untrained weights are not part of it."""
+def test_the_average_is_at_first_the_mean_of_all_weights(dtype):
+    """Up to step 1 / (1 - decay), without the untrained weights."""
     for step, found in enumerate(averages_of(0.9, 10, dtype), start=1):
         mean = torch.stack([Weights(dtype).at(i).weight.detach() for i in range(1, step + 1)]).mean(0)
         torch.testing.assert_close(found, mean)
 
 
-def test_it_is_exponential_from_then_on():
+def test_the_average_is_then_exponential():
     found = averages_of(0.9, 30)
     for step in range(10, 30):
         latest = Weights(torch.float64).at(step + 1).weight.detach()
         torch.testing.assert_close(found[step], 0.9 * found[step - 1] + 0.1 * latest)
 
 
-def test_without_decay_it_is_the_latest():
+def test_without_decay_the_average_is_the_latest_weights():
     assert torch.equal(averages_of(0.0, 5)[-1], Weights(torch.float64).at(5).weight.detach())
 
 
 @pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
-def test_a_decay_that_is_none_is_refused(decay):
+def test_a_decay_out_of_range_is_refused(decay):
     with pytest.raises(ValueError, match="decay must be at least 0 and below 1"):
         WarmupEMAWeightAveraging(decay)
 
 
-def test_processes_that_are_spawned_can_take_it_along():
+def test_the_callback_can_be_pickled():
     assert pickle.loads(pickle.dumps(WarmupEMAWeightAveraging(0.9))).decay == 0.9
 
 
-def test_the_average_lies_where_the_weights_are():
-    """Lightning makes it before it moves them: every step would copy all weights to the host."""
+def test_the_average_is_moved_to_the_device_of_the_weights():
+    """Lightning makes it before it moves the weights; every step would copy them to the host."""
     callback = WarmupEMAWeightAveraging()
     callback._average_model = AveragedModel(Weights(torch.float32), use_buffers=True)
     callback.on_fit_start(None, SimpleNamespace(device=torch.device("meta")))
@@ -79,7 +79,7 @@ def test_the_average_lies_where_the_weights_are():
 
 
 class Task(LightningModule):
-    """One weight that is made late, and one that is made at once."""
+    """A layer made in the constructor, and one made in `configure_model`."""
 
     def __init__(self):
         super().__init__()
@@ -96,9 +96,9 @@ class Task(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def test_under_double_precision_averages_are_double(tmp_path):
+def test_averages_in_double_precision_are_double(tmp_path):
     def fit(folder, epochs, ckpt_path=None):
-        # inside the training: at its end the average becomes the model
+        # Saved within training, since at its end the average replaces the model.
         kept = ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
         trainer = Trainer(
             precision="64-true", max_epochs=epochs, callbacks=[WarmupEMAWeightAveraging(0.5), kept],
@@ -120,7 +120,7 @@ def test_under_double_precision_averages_are_double(tmp_path):
 
 
 def test_a_second_fit_is_averaged_from_its_own_first_step():
-    """Lightning counts on from the fit before: the average of the first weights would end as the model."""
+    """Lightning skips the step numbers of the first fit; the initial weights would end as the model."""
     callback, weights = WarmupEMAWeightAveraging(0.5), []
     for _ in range(2):
         torch.manual_seed(1)

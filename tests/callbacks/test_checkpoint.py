@@ -1,4 +1,4 @@
-"""Which file is the best, and signals in the test that follows a training."""
+"""Best and last checkpoints, and signals during the test after training."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def test_a_test_of_several_processes_leaves_signals_to_lightning(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_signal_after_the_last_save_is_heard_before_the_test(tmp_path):
+def test_a_signal_after_the_last_save_interrupts_before_the_test(tmp_path):
     checkpoint = LastCheckpoint(tmp_path)
     checkpoint._signum = signal.SIGTERM
     with pytest.raises(Interrupted):
@@ -36,7 +36,7 @@ def test_a_signal_after_the_last_save_is_heard_before_the_test(tmp_path):
 
 
 class Regression(LightningModule):
-    """A module of another package."""
+    """A module of another package, without `monitor`."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +52,7 @@ class Regression(LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
-def test_a_module_of_another_package_names_its_metric(tmp_path):
+def test_a_module_of_another_package_needs_a_named_metric(tmp_path):
     batches = torch.utils.data.DataLoader(torch.ones(4, 1))
 
     def trainer(checkpoint):
@@ -60,7 +60,7 @@ def test_a_module_of_another_package_names_its_metric(tmp_path):
         return Trainer(callbacks=[checkpoint], enable_model_summary=False, **settings)
 
     unnamed = BestCheckpoint(tmp_path)
-    trainer(unnamed).validate(Regression(), batches, verbose=False)  # chooses none
+    trainer(unnamed).validate(Regression(), batches, verbose=False)  # needs no metric
     for _ in range(2):
         with pytest.raises(
             UsageError, match=r"(?s)Regression does not say .*BestCheckpoint\(directory, 'val/acc'"
@@ -72,7 +72,7 @@ def test_a_module_of_another_package_names_its_metric(tmp_path):
     assert (tmp_path / "best.ckpt").is_file() and best.best_model_score is not None
 
 
-def test_a_best_file_that_cannot_be_read_is_as_if_it_were_not_there(tmp_path):
+def test_an_unreadable_best_file_is_ignored(tmp_path):
     (tmp_path / "best.ckpt").write_bytes(b"damaged")
     checkpoint = BestCheckpoint(tmp_path, "val/acc")
     checkpoint.on_load_checkpoint(None, None, {"global_step": 10})
@@ -81,8 +81,8 @@ def test_a_best_file_that_cannot_be_read_is_as_if_it_were_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(("step", "known"), [(10, True), (12, False)])
-def test_the_best_of_a_killed_branch_is_not_taken_for_the_one_of_the_checkpoint(tmp_path, step, known):
-    """A process was killed after it wrote best.ckpt, and before it wrote the last.ckpt that is resumed."""
+def test_a_best_file_newer_than_the_resumed_checkpoint_is_ignored(tmp_path, step, known):
+    """The process was killed after it wrote best.ckpt, and before the last.ckpt of the same step."""
     torch.save({"state_dict": {}, "epoch": 1, "global_step": step}, tmp_path / "best.ckpt")
     checkpoint = BestCheckpoint(tmp_path, "val/acc")
     checkpoint.on_load_checkpoint(None, None, {"global_step": 10})
@@ -91,8 +91,8 @@ def test_the_best_of_a_killed_branch_is_not_taken_for_the_one_of_the_checkpoint(
     assert bool(checkpoint.best_k_models) is known
 
 
-def test_the_best_score_is_that_of_the_file(tmp_path):
-    """Lightning validates once more where `should_stop` ends training inside an epoch, after last.ckpt."""
+def test_the_best_score_is_read_from_the_best_file(tmp_path):
+    """If `should_stop` ends training within an epoch, Lightning validates after last.ckpt is written."""
     checkpoint = BestCheckpoint(tmp_path, "val/acc")
     own = {checkpoint.state_key: {"best_model_score": torch.tensor(0.9)}}
     torch.save({"state_dict": {}, "global_step": 10, "callbacks": own}, tmp_path / "best.ckpt")
@@ -104,11 +104,11 @@ def test_the_best_score_is_that_of_the_file(tmp_path):
 
 
 class Reader(Logger):
-    """Opens the file that it is told of."""
+    """Reads the best checkpoint when it is reported."""
 
     def __init__(self):
         super().__init__()
-        self.told = []
+        self.reported = []
 
     name = version = "reader"
 
@@ -120,11 +120,11 @@ class Reader(Logger):
 
     def after_save_checkpoint(self, checkpoint):
         step = torch.load(checkpoint.best_model_path, weights_only=True)["global_step"]
-        self.told.append((step, float(checkpoint.best_model_score)))
+        self.reported.append((step, float(checkpoint.best_model_score)))
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
-def test_loggers_are_told_of_a_best_file_that_is_there(tmp_path, seconds):
+def test_a_best_file_is_written_before_it_is_reported_to_loggers(tmp_path, seconds):
     batches, reader = torch.utils.data.DataLoader(torch.ones(4, 1)), Reader()
     best = BestCheckpoint(tmp_path, "val/error", mode="min", seconds=seconds)
     seen = []
@@ -133,13 +133,13 @@ def test_loggers_are_told_of_a_best_file_that_is_there(tmp_path, seconds):
         callbacks=[best, look], logger=reader, max_epochs=3, accelerator="cpu", enable_progress_bar=False,
         enable_model_summary=False,
     ).fit(Regression(), batches, batches)  # fmt: skip
-    # every epoch is better than the one before
-    assert [step for step, _ in reader.told] == ([4, 8, 12] if not seconds else [4, 12])
-    assert reader.told[-1][1] == float(best.best_model_score) < reader.told[0][1]
+    # Every epoch is better than the previous one.
+    assert [step for step, _ in reader.reported] == ([4, 8, 12] if not seconds else [4, 12])
+    assert reader.reported[-1][1] == float(best.best_model_score) < reader.reported[0][1]
     assert seen == [False, True, True], "an epoch is not waited for"
 
 
-def test_a_trainer_that_was_interrupted_fits_again(tmp_path):
+def test_an_interrupted_trainer_can_fit_again(tmp_path):
     batches = torch.utils.data.DataLoader(torch.ones(4, 1))
     stop = LambdaCallback(
         on_train_batch_end=lambda *about: about[-1] == 1 and stops and os.kill(os.getpid(), stops.pop())
@@ -156,8 +156,8 @@ def test_a_trainer_that_was_interrupted_fits_again(tmp_path):
     assert trainer.global_step == 8
 
 
-def test_a_best_file_of_other_data_does_not_count(tmp_path):
-    """A run that went on with other data has not had its best epoch yet."""
+def test_a_best_file_of_other_data_is_ignored(tmp_path):
+    """A run that is resumed with other data has no best epoch yet."""
     saved = {"state_dict": {}, "global_step": 3, "graphzoo": {"data": {"fingerprint": "a"}}}
     torch.save(saved, tmp_path / "best.ckpt")
     state = {"best_model_score": torch.tensor(0.5)}
@@ -181,7 +181,7 @@ def test_a_copy_keeps_named_tuples():
 
 
 class Scores(Regression):
-    """Logs what it is given, epoch by epoch."""
+    """Logs one of the given scores in each epoch."""
 
     def __init__(self, scores):
         super().__init__()
@@ -194,7 +194,7 @@ class Scores(Regression):
 @pytest.mark.parametrize(
     ("scores", "epoch"), [([0.5, 0.9, 0.9, 0.8], 1), ([0.5, 1.0, 0.9, 1.0], 3), ([1.0, 1.0, 1.0, 0.0], 2)]
 )
-def test_of_perfect_epochs_the_last_is_kept_of_other_equal_ones_the_first(tmp_path, scores, epoch):
+def test_the_first_of_equal_epochs_is_kept_and_the_last_of_perfect_ones(tmp_path, scores, epoch):
     checkpoint = BestCheckpoint(tmp_path, "val/acc", mode="max", seconds=0)
     settings = {"logger": False, "enable_progress_bar": False, "accelerator": "cpu", "max_epochs": 4}
     trainer = Trainer(callbacks=[checkpoint], enable_model_summary=False, num_sanity_val_steps=0, **settings)

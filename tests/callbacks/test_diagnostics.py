@@ -1,4 +1,4 @@
-"""Curves of diagnostics: what they say, and that nothing depends on them."""
+"""The curves of `Diagnostics` are right, and training is the same without them."""
 
 import csv
 import logging
@@ -17,7 +17,7 @@ from graphzoo.callbacks.diagnostics import FetchTimer, is_milestone
 from graphzoo.errors import OutOfMemoryError
 
 KEYS = {"lr", "grad_norm", "step_seconds", "data_seconds", "peak_memory_gib", "attention_entropy"}
-JOBS = {  # every kind of encoder in every task
+JOBS = {  # every task, with each kind of encoder
     "kg-bce": KEYS,
     "nodes-whole": KEYS,
     "links-pencil": KEYS,
@@ -28,7 +28,7 @@ JOBS = {  # every kind of encoder in every task
 
 
 class Gradients(Callback):
-    """Norms of the gradients of every step, by definition."""
+    """Gradient norm of every step, from its definition."""
 
     def __init__(self):
         self.norms = []
@@ -49,7 +49,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture
 def fit(data, tmp_path):
-    """`fit(job, *callbacks, **trainer)`: a run of two epochs and the rows of its metrics.csv."""
+    """`fit(job, *callbacks, **trainer)` trains; returns the task, the trainer and the rows of metrics.csv."""
 
     def run(job, *callbacks, epochs=2, prepare=None, **settings):
         task, datamodule = process_jobs._MAKE[job](data, 1)
@@ -78,7 +78,7 @@ def column(run, name):
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_every_task_has_its_curves_and_no_bit_depends_on_them(fit, job):
+def test_every_task_has_its_curves_and_trains_the_same_without_them(fit, job):
     torch.manual_seed(3)
     without = fit(job)
     state = torch.get_rng_state()
@@ -97,7 +97,7 @@ def test_every_task_has_its_curves_and_no_bit_depends_on_them(fit, job):
     assert min(column(with_them, "step_seconds")) > 0 and min(column(with_them, "peak_memory_gib")) > 0
 
 
-def test_rows_are_those_of_lightning_and_of_milestones(fit):
+def test_rows_are_logged_at_lightnings_steps_and_at_milestones(fit):
     gradients = Gradients()
     run = fit("kg-parts", Diagnostics(), gradients, gradient_clip_val=0.5, epochs=3, log_every_n_steps=5)
     per_epoch = len(gradients.norms) // 3
@@ -105,7 +105,7 @@ def test_rows_are_those_of_lightning_and_of_milestones(fit):
     ends = [per_epoch, 2 * per_epoch]  # the third epoch is not a milestone
     due = [step for step in range(1, 3 * per_epoch + 1) if step % 5 == 0 or step in ends]
     rows = [row for row in run.rows if "train/grad_norm" in row]
-    # a row bears the number of the step before it, as Lightning counts, an epoch's row that of its last step
+    # Lightning numbers steps from 0. The row of an epoch has the number of its last step.
     assert [int(row["step"]) + 1 for row in rows] == due
     expected = [gradients.norms[step - 1] for step in due]
     assert column(run, "grad_norm") == pytest.approx(expected, rel=1e-5)
@@ -113,7 +113,7 @@ def test_rows_are_those_of_lightning_and_of_milestones(fit):
 
 
 def test_times_are_means_over_steps(fit, monkeypatch):
-    """Each look at the clock is a second later: a batch takes 1, waiting for one takes 1."""
+    """Each reading of the clock is a second later, so a batch takes 1 s and loading it takes 1 s."""
     seconds = iter(range(10**6))
     monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(seconds)))
     run = fit("kg-parts", Diagnostics(), epochs=1, log_every_n_steps=3)
@@ -123,7 +123,7 @@ def test_times_are_means_over_steps(fit, monkeypatch):
     assert float(first["train/step_seconds"]) == float(first["train/data_seconds"]) == parts > 1
 
 
-def test_the_profiler_of_a_user_stays(fit):
+def test_a_profiler_of_the_user_is_kept(fit):
     profiler = SimpleProfiler()
     run = fit("kg-bce", Diagnostics(), epochs=1, profiler=profiler)
     assert run.trainer.profiler is profiler
@@ -131,19 +131,19 @@ def test_the_profiler_of_a_user_stays(fit):
     assert isinstance(fit("kg-bce", Diagnostics(), epochs=1).trainer.profiler, FetchTimer)
 
 
-def test_a_measurement_without_memory_ends_no_run(fit, caplog):
-    asked = []
+def test_a_measurement_that_runs_out_of_memory_is_left_out(fit, caplog):
+    calls = []
 
     def prepare(task):
         def refuse(batch):
-            asked.append(batch)
+            calls.append(batch)
             raise OutOfMemoryError("out of memory")
 
         task.attention_entropy = refuse
 
     with caplog.at_level(logging.WARNING):
         run = fit("nodes-whole", Diagnostics(), epochs=3, prepare=prepare)
-    assert len(asked) == 1 and "train/attention_entropy" in caplog.text
+    assert len(calls) == 1 and "train/attention_entropy" in caplog.text
     assert column(run, "grad_norm") and not column(run, "attention_entropy")
 
     def broken(task):
@@ -162,17 +162,17 @@ def test_the_entropy_of_all_layers_is_averaged(fit):
 
 
 def test_entropy_is_measured_at_milestones_and_in_long_epochs(fit, monkeypatch):
-    asked = []
+    calls = []
 
     def prepare(task):
-        task.attention_entropy = lambda batch: asked.append(task.trainer.current_epoch)
+        task.attention_entropy = lambda batch: calls.append(task.trainer.current_epoch)
 
     fit("nodes-whole", Diagnostics(), epochs=25, prepare=prepare)
-    assert asked == [epoch for epoch in range(25) if is_milestone(epoch)] == [0, 1, 4, 9, 19]
-    asked.clear()
+    assert calls == [epoch for epoch in range(25) if is_milestone(epoch)] == [0, 1, 4, 9, 19]
+    calls.clear()
     fit("kg-parts", Diagnostics(), epochs=4, prepare=prepare)
-    assert asked == [0, 1]
+    assert calls == [0, 1]
     monkeypatch.setattr(module, "_MANY_BATCHES", 10)
-    asked.clear()
+    calls.clear()
     fit("kg-parts", Diagnostics(), epochs=4, prepare=prepare)
-    assert asked == [0, 1, 2, 3]
+    assert calls == [0, 1, 2, 3]

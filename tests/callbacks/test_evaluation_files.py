@@ -1,4 +1,4 @@
-"""What a test leaves in a run directory, for every task; a disk that refuses it ends no run."""
+"""Tables that a test writes to the run directory, for every task."""
 
 import logging
 
@@ -26,7 +26,7 @@ def data(tmp_path_factory):
     return folder
 
 
-def judge(job, data, run):
+def evaluate(job, data, run):
     task, datamodule = process_jobs._MAKE[job](data, 1)
     quiet = {name: False for name in ("logger", "enable_checkpointing", "enable_progress_bar")}
     trainer = Trainer(
@@ -37,8 +37,8 @@ def judge(job, data, run):
 
 
 @pytest.mark.parametrize("job", TABLES)
-def test_every_task_leaves_its_tables(data, tmp_path, job):
-    figures, datamodule = judge(job, data, tmp_path / "run")
+def test_every_task_writes_its_tables(data, tmp_path, job):
+    figures, datamodule = evaluate(job, data, tmp_path / "run")
     found = Evaluation.load(tmp_path / "run" / "evaluation" / "test")
     assert found.figures == figures and found.split == "test"
     assert [table.name for table in found.tables] == TABLES[job]
@@ -66,8 +66,8 @@ def test_every_task_leaves_its_tables(data, tmp_path, job):
         assert ((rows.predicted - rows.target) ** 2).mean() ** 0.5 == pytest.approx(figures["test/rmse"])
 
 
-def test_a_disk_that_refuses_is_a_warning(data, tmp_path, caplog):
+def test_tables_that_cannot_be_written_are_a_warning(data, tmp_path, caplog):
     (tmp_path / "run").write_text("a file in the place of the folder")
     with caplog.at_level(logging.WARNING):
-        figures, _ = judge("nodes", data, tmp_path / "run")
+        figures, _ = evaluate("nodes", data, tmp_path / "run")
     assert "test/acc" in figures and "were not written" in caplog.text

@@ -1,4 +1,4 @@
-"""Lines between the epochs where there is no terminal, and the bar's time left of the run."""
+"""Lines of progress where there is no terminal, and the time left in the progress bar."""
 
 import io
 from datetime import timedelta
@@ -17,7 +17,7 @@ from graphzoo.callbacks.run_length import RunClock
 
 
 class Module(LightningModule):
-    """Learns a number; every batch, of training and of validation, takes so many seconds of `clock`."""
+    """Moves `clock` forward by `seconds` in each batch of training and validation."""
 
     monitor = "val/own"
 
@@ -48,7 +48,7 @@ class Clock:
 
 
 def lines(monkeypatch, seconds, *, every=60, batches=12, epochs=2):
-    """What a run prints whose batches take so long."""
+    """Lines that a run prints if each batch takes `seconds`."""
     screen = Console(file=io.StringIO(), width=200)
     monkeypatch.setattr(progress, "console", lambda: screen)
     clock = Clock()
@@ -62,15 +62,15 @@ def lines(monkeypatch, seconds, *, every=60, batches=12, epochs=2):
     return screen.file.getvalue().splitlines()
 
 
-def test_a_line_every_minute_within_epochs_and_validations(monkeypatch):
-    told = lines(monkeypatch, 25.0)
-    shown = [line.split("  ")[1] for line in told]
+def test_a_line_is_printed_every_minute_within_epochs_and_validations(monkeypatch):
+    printed = lines(monkeypatch, 25.0)
+    shown = [line.split("  ")[1] for line in printed]
     within = ["step 2/6", "step 3/6", "step 5/6", "step 6/6"]
     judged = [f"validation batch {number}/12" for number in (3, 6, 9, 12)]
-    # an epoch's own line follows upon its validation, and the minute begins with every line
+    # The line of an epoch follows its validation, and every line begins a new minute.
     assert shown == [*within, *judged, "train/loss 2.0000", *within, *judged, "train/loss 2.0000"]
-    assert told[-1].startswith("epoch 2/2  train/loss 2.0000  val/own 0.5000")
-    left = [float(line.partition("about ")[2].partition(" min")[0] or 0) for line in told]
+    assert printed[-1].startswith("epoch 2/2  train/loss 2.0000  val/own 0.5000")
+    left = [float(line.partition("about ")[2].partition(" min")[0] or 0) for line in printed]
     steps, validation = 50 / 60, 5  # minutes
     assert left[1] == 0, "two steps say too little, and the first compiles"
     assert left[2] == pytest.approx(8 * steps + 2 * validation, abs=0.1), "after 4 of 12 steps"
@@ -80,8 +80,8 @@ def test_a_line_every_minute_within_epochs_and_validations(monkeypatch):
 
 @pytest.mark.parametrize(("seconds", "every"), [(25.0, float("inf")), (0.5, 60)])
 def test_epochs_have_a_line_each(monkeypatch, seconds, every):
-    told = lines(monkeypatch, seconds, every=every)
-    assert [line[:9] for line in told] == ["epoch 1/2", "epoch 2/2"]
+    printed = lines(monkeypatch, seconds, every=every)
+    assert [line[:9] for line in printed] == ["epoch 1/2", "epoch 2/2"]
 
 
 def test_the_bar_shows_the_time_left_of_the_run():

@@ -1,4 +1,4 @@
-"""How long a run takes: steps and validations until its end, and what later epochs cost."""
+"""The time left of a run: steps and validations until its end, and the cost of later epochs."""
 
 import math
 from datetime import timedelta
@@ -16,19 +16,19 @@ from graphzoo.errors import UsageError
     [
         ((1, None), 30, 3),
         ((1, 0.5), 25, 5),
-        ((1, 8), 20, 4),  # batches, two in a step
+        ((1, 8), 20, 4),  # every 8 batches, with two batches per step
         ((2, None), 50, 2),
         ((None, 70), 30, 0),
         ((None, 30), 50, 3),
         ((None, None), 30, 3),
     ],
 )
-def test_validations_are_those_of_lightning(asked, left, rounds):
+def test_validations_are_counted_as_in_lightning(asked, left, rounds):
     trainer = SimpleNamespace(num_training_batches=20, accumulate_grad_batches=2)
     assert Remaining(trainer, Place(), *asked)._rounds(left) == rounds
 
 
-def test_validations_of_an_endless_loader():
+def test_validations_of_an_endless_loader_are_counted():
     trainer = SimpleNamespace(num_training_batches=float("inf"), accumulate_grad_batches=2)
     assert Remaining(trainer, Place(), 1, None)._rounds(50) == 0
     assert Remaining(trainer, Place(), 1, 30)._rounds(50) == 3
@@ -51,7 +51,7 @@ def make_trainer(costs=None, **changes):
     [
         (Place(), 1, None, 200 * 2 + 10 * 7),
         (Place(), 3, None, 200 * 2 + 3 * 7),
-        (Place(4, 5, 85), 1, 0.5, 115 * 2 + 12 * 7),  # both validations of its epoch are still ahead
+        (Place(4, 5, 85), 1, 0.5, 115 * 2 + 12 * 7),  # both validations of the current epoch count
         (Place(), None, 30, 200 * 2 + 6 * 7),
         (Place(), 1, "00:00:01:40", 400 + 4 * 7),
         (Place(), 1, timedelta(seconds=100), 400 + 4 * 7),
@@ -61,24 +61,24 @@ def test_steps_and_validations_are_counted(place, every, interval, expected):
     assert Remaining(make_trainer(), place, every, interval).seconds(2.0, 7.0) == expected
 
 
-def test_later_epochs_count_for_what_their_steps_cost():
+def test_steps_of_later_epochs_count_by_their_cost():
     trainer = make_trainer({0: 1.0, 4: 3.0, 8: 5.0})
     in_all = 20 * (4 * 1 + 4 * 3 + 2 * 5)
     assert Remaining(trainer, Place(), 1, None).seconds(2.0, 0.0) == pytest.approx(2 * in_all)
-    # seconds of a step are those of the epoch where the run stands
+    # The seconds per step are those of the current epoch.
     within = Remaining(trainer, Place(5, 10, 110), 1, None).seconds(6.0, 0.0)
     assert within == pytest.approx(2 * (10 * 3 + 20 * 2 * 3 + 20 * 2 * 5))
     short = make_trainer({0: 1.0, 4: 3.0}, max_epochs=-1, max_steps=90)
     assert Remaining(short, Place(), 1, None).seconds(1.0, 0.0) == pytest.approx(80 + 10 * 3)
 
 
-def test_a_text_that_is_no_time_is_refused():
+def test_an_interval_that_is_no_time_is_refused():
     with pytest.raises(UsageError, match="val_check_interval"):
         interval_seconds("soon")
 
 
 class Clock:
-    """A time that passes only when told to."""
+    """A clock that the test sets."""
 
     now = 0.0
 
@@ -87,7 +87,7 @@ class Clock:
 
 
 def timed(clock, trainer, seconds, *, steps=6):
-    """Steps that take so long, the first one counted apart."""
+    """Let the callback see steps of `seconds` each."""
     clock._clock = time = Clock()
     for number in range(steps):
         time.now += seconds
@@ -95,7 +95,7 @@ def timed(clock, trainer, seconds, *, steps=6):
         RunClock.on_train_batch_end(clock, trainer, None, None, None, number)
 
 
-def told(trainer, step=2.0, validation=None, allowed=float("inf"), test=None, monkeypatch=None):
+def line_of(trainer, step=2.0, validation=None, allowed=float("inf"), test=None, monkeypatch=None):
     monkeypatch.setattr(run_length, "seconds_allowed", lambda _: allowed)
     lines = summary.RunSummary(tests=test is not None)
     monkeypatch.setattr(lines, "whole_test", lambda _: test)
@@ -104,25 +104,25 @@ def told(trainer, step=2.0, validation=None, allowed=float("inf"), test=None, mo
     return lines._remaining(trainer)
 
 
-def test_the_line_counts_validation_and_later_epochs_and_ends_with_max_time(monkeypatch):
+def test_the_line_counts_validation_and_later_epochs_up_to_max_time(monkeypatch):
     trainer = make_trainer({0: 1.0, 5: 4.0})
-    assert told(trainer, monkeypatch=monkeypatch) == "about 16.5 min for 194 steps, validation not counted"
-    counted = told(trainer, validation=(60.0, None), monkeypatch=monkeypatch)
+    assert line_of(trainer, monkeypatch=monkeypatch) == "about 16.5 min for 194 steps, validation not counted"
+    counted = line_of(trainer, validation=(60.0, None), monkeypatch=monkeypatch)
     assert counted == "about 26.5 min for 194 steps, validation counted"
-    limited = told(trainer, allowed=300.0, monkeypatch=monkeypatch)
+    limited = line_of(trainer, allowed=300.0, monkeypatch=monkeypatch)
     assert limited == "about 5.0 min, when --trainer.max_time ends it"
-    tested = told(trainer, validation=(60.0, None), test=(120.0, 8), monkeypatch=monkeypatch)
+    tested = line_of(trainer, validation=(60.0, None), test=(120.0, 8), monkeypatch=monkeypatch)
     assert tested == "about 28.5 min for 194 steps, validation and test counted"
-    limited = told(trainer, allowed=300.0, test=(120.0, 8), monkeypatch=monkeypatch)
+    limited = line_of(trainer, allowed=300.0, test=(120.0, 8), monkeypatch=monkeypatch)
     assert limited == "about 5.0 min, when --trainer.max_time ends it, then 2.0 min of test"
     endless = make_trainer(max_epochs=-1)
-    assert told(endless, monkeypatch=monkeypatch) == ""
-    assert told(endless, allowed=300.0, monkeypatch=monkeypatch).startswith("about 5.0 min, when")
-    assert told(make_trainer(max_epochs=1), monkeypatch=monkeypatch) == ""  # not worth a line
+    assert line_of(endless, monkeypatch=monkeypatch) == ""
+    assert line_of(endless, allowed=300.0, monkeypatch=monkeypatch).startswith("about 5.0 min, when")
+    assert line_of(make_trainer(max_epochs=1), monkeypatch=monkeypatch) == ""  # too short for a line
 
 
-def test_what_is_left_follows_the_run():
-    """Validations count for what the last one took, steps for what they took in the last minute."""
+def test_the_time_left_follows_the_run():
+    """A validation counts like the last one, and a step like those of the last minute."""
     trainer, early, clock = make_trainer(max_epochs=3), RunClock(), RunClock()
     timed(early, trainer, 2.0, steps=3)
     assert early.left == math.inf, "the first step compiles, and two say little"
@@ -132,18 +132,18 @@ def test_what_is_left_follows_the_run():
     clock._clock.now += 100
     clock.on_validation_end(trainer, None)
     trainer.current_epoch = 1
-    for number in range(20):  # twice as slow from now on
+    for number in range(20):  # steps of 4 s
         clock._clock.now += 4
         trainer.global_step = 21 + number
         clock.on_train_batch_end(trainer, None, None, None, number)
-    # steps alone: at 2 s each it would be 140
+    # With steps of 2 s, 140 s would be left.
     assert 20 * 3 + 100 < clock.left < 20 * 4 + 100
 
 
 @pytest.mark.parametrize(
     ("limit", "cost", "expected"), [(1.0, None, (24.0, 8)), (0.5, None, (12.0, 4)), (3, 5.0, (45.0, 3))]
 )
-def test_a_test_costs_what_its_batches_cost_under_each_protocol(limit, cost, expected):
+def test_the_time_of_a_test_follows_from_its_batches_and_their_cost(limit, cost, expected):
     facts = {"test_dataloader": lambda: range(8)} | ({} if cost is None else {"test_cost": cost})
     clock = run_length.ValidationClock()
     trainer = make_trainer(limit_test_batches=limit, lightning_module=None)
@@ -155,7 +155,7 @@ def test_a_test_costs_what_its_batches_cost_under_each_protocol(limit, cost, exp
     assert clock.whole_test(trainer) is None, "nobody knows how many"
 
 
-def test_time_allowed_is_that_of_the_shortest_timer():
+def test_the_shortest_timer_limits_the_time():
     from lightning.pytorch.callbacks import Timer
 
     timers = [Timer(timedelta(minutes=5)), Timer(timedelta(minutes=3)), object()]

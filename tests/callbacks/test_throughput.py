@@ -1,4 +1,4 @@
-"""The time a run reports."""
+"""The training time of a run."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ class Tiny(LightningModule):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_time_of_a_run_goes_on_when_resumed_and_stays_when_the_best_is_tested(tmp_path):
+def test_the_time_of_fit_continues_in_a_resume_and_stays_in_a_test(tmp_path):
     quiet = {
         "accelerator": "cpu",
         "logger": False,

@@ -1,4 +1,4 @@
-"""Runs at Weights & Biases, written without a network and read back."""
+"""Runs at Weights & Biases, written offline and read again."""
 
 import json
 import math
@@ -13,7 +13,7 @@ import torch
 import yaml
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "wandb.md"
-# Which runs have a key: the fixture's name of a run -> words in the column of tasks.
+# Run of the fixture -> words in the column of tasks that include it.
 KINDS = {
     "once": {"all", "KG"},
     "nodes": {"all", "nodes", "classes"},
@@ -22,20 +22,20 @@ KINDS = {
 }
 
 
-def promised():
-    """Key -> words in the column of tasks, of every table of the page."""
+def documented():
+    """Key -> words in the column of tasks, from the tables of docs/wandb.md."""
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
     return {key: set(tasks.strip().split(", ")) for key, tasks in rows}
 
 
 def keys_of(run):
-    """Keys of configuration, history and summary; a table's parts stand for the table."""
+    """Keys of history and summary, with one key for all parts of a table."""
     logged = {*run.keys, *run.summary}
     media = {
         re.sub(r"\.(_type|path|sha256|values|bins|ncols|nrows|size|log_mode|.*artifact_path)$", "", key)
         for key in logged
     }
-    # a chart is a table beside a description in the configuration
+    # A chart is a table, with a description in the configuration.
     charts = {key.removesuffix("_table") for key in media if key.endswith("_table")}
     visualized = {
         key.removeprefix("_wandb.visualize.") for key in run.config if key.startswith("_wandb.visualize.")
@@ -44,21 +44,21 @@ def keys_of(run):
     return {key for key in (media | charts) if not key.startswith("_") and not key.endswith("_table")}
 
 
-def test_the_columns_of_tasks_hold_known_words():
-    assert set().union(*promised().values()) == set().union(*KINDS.values())
+def test_the_page_uses_known_words_for_tasks():
+    assert set().union(*documented().values()) == set().union(*KINDS.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_holds_every_key_that_the_page_promises_and_no_other(wandb_runs, kind):
+def test_a_run_has_the_keys_of_the_page_and_no_others(wandb_runs, kind):
     (run,) = getattr(wandb_runs, kind)
-    expected = {key for key, words in promised().items() if words & KINDS[kind]}
+    expected = {key for key, words in documented().items() if words & KINDS[kind]}
     found = keys_of(run)
     assert expected <= found | set(run.config), expected - found - set(run.config)
     other = {key for key in found - expected - {"trainer/global_step"} if not key.startswith("lr-Adam")}
     assert other == set()
 
 
-def test_settings_facts_tags_and_figures_are_those_of_the_run(wandb_runs):
+def test_settings_facts_tags_and_scores_are_those_of_the_run(wandb_runs):
     (run,) = wandb_runs.nodes
     results = json.loads((wandb_runs.folder / "nodes" / "results.json").read_text())
     assert run.config["data_fingerprint"] == results["data_fingerprint"]
@@ -118,7 +118,7 @@ def test_the_summary_keeps_the_best_values_that_the_page_names(wandb_runs):
     assert {key for key, word in named.items() if word} == set(BEST) - {"val/rmse"}
 
 
-def test_no_folder_of_the_machine_is_sent(wandb_runs):
+def test_no_local_path_is_sent(wandb_runs):
     for name in ("once", "nodes", "links"):
         (run,) = getattr(wandb_runs, name)
         loggers = run.config["config"]["trainer"]["logger"]
@@ -126,7 +126,7 @@ def test_no_folder_of_the_machine_is_sent(wandb_runs):
         assert str(wandb_runs.folder) not in json.dumps(run.config["config"])
 
 
-def test_bars_are_of_both_directions(wandb_runs):
+def test_bars_show_both_directions_together(wandb_runs):
     from graphzoo.analysis import Evaluation
 
     (run,) = wandb_runs.once
@@ -137,7 +137,7 @@ def test_bars_are_of_both_directions(wandb_runs):
     assert json.loads(path.read_text())["data"] == both[["relation", "mrr"]].to_numpy(dtype=object).tolist()
 
 
-def test_a_run_is_gone_on_with_in_its_own_project_alone(tmp_path):
+def test_a_run_is_continued_only_in_its_project(tmp_path):
     from graphzoo.callbacks.wandb_run import remembered_id
 
     assert remembered_id(tmp_path, "zoo", None) is None
@@ -176,7 +176,7 @@ def test_a_changed_checkout_is_called_dirty(tmp_path):
     assert checkout_commit(tmp_path) == f"{commit}-dirty"
 
 
-def test_frozen_numbers_are_not_learned_and_the_address_is_told_once(tmp_path, capsys):
+def test_frozen_parameters_are_not_counted_and_the_address_is_printed_once(tmp_path, capsys):
     from graphzoo.callbacks import WandbRun
 
     module = torch.nn.Linear(3, 4)
@@ -192,16 +192,16 @@ def test_frozen_numbers_are_not_learned_and_the_address_is_told_once(tmp_path, c
     for _ in range(2):
         callback._describe(SimpleNamespace(datamodule=datamodule), module)
     assert run.summary["model/parameters"] == 12
-    (told,) = capsys.readouterr().err.splitlines()  # once, in one line
-    assert run.url in told and "graphzoo dashboard --project 'my zoo' --entity me" in told
+    (line,) = capsys.readouterr().err.splitlines()  # printed once
+    assert run.url in line and "graphzoo dashboard --project 'my zoo' --entity me" in line
 
 
-def test_a_disabled_run_is_told_as_such(tmp_path, capsys):
+def test_a_disabled_run_says_so(tmp_path, capsys):
     from graphzoo.callbacks import WandbRun
 
     WandbRun(tmp_path)._tell(SimpleNamespace(offline=False, url=None))
-    told = capsys.readouterr().err
-    assert "disabled" in told and "dashboard" not in told
+    err = capsys.readouterr().err
+    assert "disabled" in err and "dashboard" not in err
 
 
 @pytest.mark.parametrize("name", [*KINDS, "kg"])
@@ -223,7 +223,7 @@ def test_a_run_keeps_its_report_pictures_and_checkpoint(wandb_runs, name):
 
 
 def artifacts_of(folder):
-    """What a run logs whose best checkpoint lies in the folder."""
+    """Artifacts that a run logs for a best checkpoint in this folder."""
     from graphzoo.callbacks import WandbRun
 
     (folder / "best.ckpt").write_text("weights")
@@ -235,7 +235,7 @@ def artifacts_of(folder):
     return logged
 
 
-def test_a_report_that_fails_costs_nothing_else(tmp_path, monkeypatch, capsys):
+def test_the_checkpoint_is_kept_if_the_report_fails(tmp_path, monkeypatch, capsys):
     from graphzoo.callbacks import wandb_run
     from graphzoo.errors import UsageError
 
@@ -248,9 +248,9 @@ def test_a_report_that_fails_costs_nothing_else(tmp_path, monkeypatch, capsys):
     assert "metrics.csv is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("said", "kept"), [("false", 0), ("end", 1)])
-def test_nothing_is_kept_where_the_environment_says_so(said, kept, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_LOG_MODEL", said)
+@pytest.mark.parametrize(("value", "kept"), [("false", 0), ("end", 1)])
+def test_the_environment_can_switch_artifacts_off(value, kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_LOG_MODEL", value)
     logged = artifacts_of(tmp_path)
     assert len(logged) == kept == len([*tmp_path.rglob("artifact")])
 
@@ -274,7 +274,7 @@ def test_tables_are_those_of_the_run_directory(wandb_runs):
                     )
 
 
-def test_who_goes_on_goes_on_in_the_same_run(wandb_runs):
+def test_a_resumed_run_continues_the_run_at_wandb(wandb_runs):
     first, second = wandb_runs.kg
     assert first.run.run_id == second.run.run_id == wandb_runs.once[0].run.run_id
     assert json.loads((wandb_runs.folder / "kg" / "wandb" / "id.json").read_text())["id"] == first.run.run_id
@@ -287,7 +287,7 @@ def test_who_goes_on_goes_on_in_the_same_run(wandb_runs):
     assert second.summary["best/validation"] == max(validated)
 
 
-def test_without_an_account_the_way_out_is_said(tmp_path, monkeypatch, capsys):
+def test_without_an_account_the_remedy_is_printed(tmp_path, monkeypatch, capsys):
     import wandb
 
     from graphzoo.cli import main
@@ -300,11 +300,11 @@ def test_without_an_account_the_way_out_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(wandb, "init", refuse)
     command = ["fit", "--model=knowformer", "--data=umls", "--trainer=smoke", "--trainer.accelerator=cpu"]
     assert main([*command, "--logger=wandb", "--run_dir=run"]) == 2
-    told = capsys.readouterr().err
-    assert "No API key" in told and "WANDB_MODE=offline" in told
+    err = capsys.readouterr().err
+    assert "No API key" in err and "WANDB_MODE=offline" in err
 
 
-def test_a_first_value_that_is_nan_is_not_the_best_for_ever(tmp_path):
+def test_nan_is_never_the_best_value(tmp_path):
     from graphzoo.callbacks import WandbRun
 
     callback = WandbRun(tmp_path)
@@ -322,8 +322,7 @@ def test_a_first_value_that_is_nan_is_not_the_best_for_ever(tmp_path):
     assert callback.state_dict() == {"best": None}
 
 
-def test_a_datamodule_of_ones_own_has_no_facts_or_those_it_says():
-    """A run of a user's own task and data is logged all the same."""
+def test_facts_of_a_users_datamodule_are_optional():
     from graphzoo.callbacks.wandb_run import _data_facts
 
     assert _data_facts(SimpleNamespace()) == {}

@@ -1,4 +1,4 @@
-"""Whatever is typed as a name ends in a preset or in a few lines with the nearest ones."""
+"""A typed name finds a preset, or a short error with the nearest names."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,7 +16,7 @@ NAMES = [(kind, preset.name.rpartition("/")[2]) for kind in KINDS for preset in 
 @example(kind="data", name="\0")
 @example(kind="model", name="x" * 100_000)
 @example(kind="model", name="a\nb\n" * 50)
-def test_any_text(kind, name):
+def test_any_name_is_found_or_refused(kind, name):
     try:
         assert normalise(find_preset(kind, name).name) == normalise(name)
     except UsageError as error:
@@ -26,8 +26,7 @@ def test_any_text(kind, name):
 
 @settings(max_examples=30)
 @given(named=st.sampled_from(NAMES), data=st.data())
-def test_one_wrong_letter_is_recognised(named, data):
-    """There is a suggestion."""
+def test_a_name_with_one_wrong_letter_has_a_suggestion(named, data):
     kind, name = named
     if len(name) < 5:
         return
@@ -46,12 +45,12 @@ def test_case_and_separators_do_not_matter(name, data):
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "data/../model/galit"])
 @pytest.mark.fault("the name of a preset is a path", "no file outside the preset folders is read")
-def test_names_are_no_paths(name):
+def test_paths_are_not_names(name):
     with pytest.raises(UsageError, match="unknown data"):
         find_preset("data", name)
 
 
-def test_a_baseline_finds_the_ablation_of_another_model():
+def test_an_ablation_of_another_model_is_found_by_its_full_name():
     assert find_preset("ablation", "pencil/heuristics", model="gat-pair-id").name == "pencil/heuristics"
     with pytest.raises(UsageError, match=r"unknown ablation of pencil 'heuristic'\nDid you mean: heuristics"):
         find_preset("ablation", "pencil/heuristic", model="gat-pair-id")

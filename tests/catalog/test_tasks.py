@@ -1,4 +1,4 @@
-"""The rows of the tasks: what they name is there."""
+"""The table of tasks."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from graphzoo.cli.predict import predict_parser
 
 
 @pytest.mark.parametrize("row", TASKS.values(), ids=list(TASKS))
-def test_what_a_row_names_is_there(row):
+def test_the_names_in_a_row_exist(row):
     assert isinstance(function_of(row.class_path), type)
     for path in filter(None, (*row.tables, row.pictures, row.program, row.facts)):
         assert callable(function_of(path))
@@ -33,6 +33,6 @@ def test_every_encoder_has_a_usual_task():
     }
 
 
-def test_transformers_are_told_by_their_presets():
+def test_presets_tell_which_models_are_transformers():
     names = {preset.name for preset in list_presets("model") if preset.header.get("family") == "transformer"}
     assert {"galit", "pencil", "knowformer-any"} <= names and not names & {"gcn", "mlp", "heuristic.cn"}

@@ -1,4 +1,4 @@
-"""A run of the version in which all modules lay loose in one folder is used and resumed by this one."""
+"""A run of an earlier version, whose modules had other paths, is loaded and resumed."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import graphzoo
 from graphzoo.cli import main
 
-KEPT = Path(__file__).parent / "written_before_the_rooms"
+KEPT = Path(__file__).parent / "run_of_earlier_version"
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def run(tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
-def test_it_answers_with_the_scores_it_had(run):
+def test_the_run_is_loaded_and_gives_its_scores(run):
     scores = graphzoo.load(run).score([("a", "likes", "b"), ("c", "likes", "a"), ("b", "knows", "a")])
     assert list(scores) == pytest.approx([-0.51355183, -0.42538014, -0.41883132], abs=1e-6)
 
 
-def test_it_is_resumed(run, capsys):
+def test_the_run_is_resumed(run, capsys):
     assert main(["fit", "--ckpt_path", "run", "--trainer.max_epochs", "2"]) == 0
-    said = capsys.readouterr()
-    assert "epoch 2/2" in said.out and (run / "results.json").is_file()
+    printed = capsys.readouterr()
+    assert "epoch 2/2" in printed.out and (run / "results.json").is_file()

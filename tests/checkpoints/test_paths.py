@@ -1,4 +1,4 @@
-"""Paths in a checkpoint that a callback may keep; those of strangers are in cli/test_cli_strangers.py."""
+"""Paths in a checkpoint that a callback keeps; tests/cli/test_cli_strangers.py has those to be left out."""
 
 from types import SimpleNamespace
 
@@ -9,8 +9,8 @@ from graphzoo.checkpoints.paths import forget_foreign_paths
 
 
 @pytest.mark.parametrize(("target", "is_kept"), [("best.ckpt", True), ("../elsewhere.ckpt", False)])
-def test_a_link_to_the_last_checkpoint_leaves_the_best_ones(tmp_path, target, is_kept):
-    """Lightning makes one with `save_last="link"`."""
+def test_a_link_as_last_checkpoint_keeps_the_paths_of_the_best(tmp_path, target, is_kept):
+    """Lightning makes last.ckpt a link if `save_last="link"`."""
     best, last = tmp_path / "best.ckpt", tmp_path / "last.ckpt"
     best.touch()
     last.symlink_to(target)

@@ -1,8 +1,8 @@
-"""Each test works in an empty folder of its own."""
+"""Every test runs in an empty folder."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def at_work(workplace):
-    """The empty folder is the current one."""
+    """Make the empty folder the current one."""

@@ -1,4 +1,4 @@
-"""`graphzoo clean` removes what it has listed, and nothing else."""
+"""`graphzoo clean` removes the files that it lists, and no others."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ NAMES = {
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache with one file in each folder, ten, twenty, thirty and forty days old."""
+    """A cache with one file per folder, which are ten, twenty, thirty and forty days old."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     root = tmp_path / "user" / "graphzoo"
     for number, (folder, name) in enumerate(NAMES.items(), start=1):
@@ -55,7 +55,7 @@ def test_without_a_terminal_it_lists_and_removes_nothing(cli, cache):
     assert total.startswith(f"4 files, 10.0 MiB in {cache}") and last == "nothing removed: add --yes"
 
 
-def test_it_removes_files_of_its_own_alone(cli, cache):
+def test_only_files_of_graphzoo_are_removed(cli, cache):
     others = [
         write(cache / "pair-graphs" / name)
         for name in ("notes.txt", "a" * 63 + ".graph", "A" * 64 + ".graph", NAMES["pair-graphs"] + ".bak")
@@ -72,8 +72,8 @@ def test_it_removes_files_of_its_own_alone(cli, cache):
 
 
 @pytest.mark.parametrize("option", [["--older_than", "25"], ["--older-than=25"], ["--older-than", "25"]])
-def test_age_is_since_the_last_use(cli, cache, option):
-    read = cache / "negatives" / NAMES["negatives"]  # forty days old, read just now
+def test_age_is_counted_from_the_last_use(cli, cache, option):
+    read = cache / "negatives" / NAMES["negatives"]  # forty days old, but just read
     os.utime(read, (time.time(), read.stat().st_mtime))
     result = cli("clean", *option, "--yes")
     assert result.status == 0 and f"parsed/{NAMES['parsed']}" in result.out
@@ -85,7 +85,7 @@ def test_age_is_since_the_last_use(cli, cache, option):
     "another process is writing a cached file that `graphzoo clean` would remove",
     "the file is kept and named; the others are removed",
 )
-def test_what_another_process_is_making_is_left(cli, cache):
+def test_files_that_another_process_writes_are_kept(cli, cache):
     name = NAMES["precomputed"]
     part = write(cache / "precomputed" / f".{name}.part")
     with FileLock(cache / "precomputed" / f"{name}.lock"):
@@ -126,7 +126,7 @@ def test_links_are_not_followed(cli, cache, tmp_path, which):
         assert (cache / "parsed" / name).exists() and result.status == 1
 
 
-def test_what_has_changed_since_the_list_is_left(cli, cache, monkeypatch):
+def test_files_changed_since_the_list_are_kept(cli, cache, monkeypatch):
     from graphzoo.cli import clean
 
     def agree():
@@ -142,7 +142,7 @@ def test_what_has_changed_since_the_list_is_left(cli, cache, monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "removes"), [("yes\n", True), ("Y\n", True), ("\n", False), ("\x04", False)]
 )
-def test_it_asks_at_a_terminal(cache, answer, removes):
+def test_clean_asks_for_confirmation_at_a_terminal(cache, answer, removes):
     controller, terminal = pty.openpty()
     code = "import sys; from graphzoo.cli import main; sys.exit(main(['clean']))"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -150,9 +150,9 @@ def test_it_asks_at_a_terminal(cache, answer, removes):
         [sys.executable, "-c", code], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
     )
     os.close(terminal)
-    said = b""
-    while b"[y/N]" not in said:
-        said += os.read(controller, 4096)
+    output = b""
+    while b"[y/N]" not in output:
+        output += os.read(controller, 4096)
     assert len([name for name in left(cache) if not name.endswith(".lock")]) == 4
     os.write(controller, answer.encode())
     assert child.wait(60) == 0
@@ -161,7 +161,7 @@ def test_it_asks_at_a_terminal(cache, answer, removes):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["x"], "clean takes no 'x'"),
         (["--older_than"], "--older-than needs a value"),
@@ -170,15 +170,15 @@ def test_it_asks_at_a_terminal(cache, answer, removes):
         (["--older_than=nan"], "--older-than takes a number of at least 0, got 'nan'"),
     ],
 )
-def test_wrong_words_are_refused_before_anything_is_removed(cli, cache, words, said):
+def test_wrong_arguments_are_refused_before_files_are_removed(cli, cache, words, message):
     before = left(cache)
     result = cli("clean", "--yes", *words)
-    assert result.status == 2 and result.err.startswith(f"graphzoo: {said}"), result.err
+    assert result.status == 2 and result.err.startswith(f"graphzoo: {message}"), result.err
     assert "See graphzoo clean --help" in result.err and left(cache) == before
 
 
 def test_the_names_are_those_that_the_writers_give(cli, cache):
-    """Files as the program itself makes them are found."""
+    """Files with the names that the program gives are found."""
     import torch
 
     from graphzoo.datamodules.mapped_graph import _mapped

@@ -15,7 +15,7 @@ from graphzoo.training.plan import draw_seed
 
 RUN = "fit --model knowformer --data umls --trainer smoke"
 
-# command line -> what the answer has to contain
+# Command line -> part of the error message.
 WRONG = {
     "fti": "Did you mean: fit?",
     "--model knowformer fit": "the command comes first",
@@ -141,7 +141,7 @@ WRONG = {
     f"{RUN} --config itself.yaml": "an anchor contains itself",
     f"{RUN} --config unknown_key.yaml": "Did you mean: model?",
     f"{RUN} --model.lr ${{model.init_args.nope}}": "nope",
-    # Types are right, values are not: the classes themselves refuse.
+    # Values of the right type that the classes refuse.
     f"{RUN} --model.encoder.hidden_channels 0": "hidden_channels",
     f"{RUN} --model.lr=-1": "lr must be above 0",
     f"{RUN} --data.batch_size 0": "batch_size must be at least 1",
@@ -166,7 +166,7 @@ WRONG = {
 }
 
 
-# Rows of the table in docs/reliability.md; the others are spellings of the same.
+# Faults in docs/reliability.md; other command lines are variants of these.
 FAULTS = {
     "fti": ("a command that does not exist", "refused with the nearest command"),
     "fit --model galit --data umls": (
@@ -227,7 +227,7 @@ FAULTS = {
 
 
 def short(line):
-    """What is wrong with a command line, without what is right with it."""
+    """The wrong part of a command line."""
     for usual in (RUN, "fit --model knowformer --data umls", "fit --model knowformer"):
         if line.startswith(f"{usual} "):
             return line.removeprefix(f"{usual} ")
@@ -328,21 +328,21 @@ IN_A_FILE = {
 
 
 @pytest.mark.parametrize("content", IN_A_FILE)
-def test_a_wrong_setting_in_a_file(cli, workplace, content):
-    """It is told with its file, its full name and its value; a typed option that counts more, as typed."""
+def test_a_wrong_setting_in_a_file_is_refused(cli, workplace, content):
+    """The message has file, full name and value of the setting."""
     (workplace / "mine.yaml").write_text(content + "\n")
     line = RUN.split() + ["--config", "mine.yaml"]
     result = cli(*line)
     assert result.status == 2 and f"graphzoo: {IN_A_FILE[content]}" in result.err, result.err
 
 
-TWICE = {  # the same key, right in one place and wrong in another
+TWICE = {  # the same key with a right and a wrong value
     "--config wrong.yaml --config right.yaml": "wrong.yaml: model.lr: expected float, got 'fast'",
     "--config wrong.yaml --model.lr 0.1": "wrong.yaml: model.lr: expected float, got 'fast'",
     "--config wrong.yaml --optimizer Adam --optimizer.lr 0.1": "wrong.yaml: model.lr: expected float",
     "--config both.yaml": "both.yaml: model.lr: expected float, got 'fast'",
     "--config right.yaml --model.lr fast": "--model.lr: expected float, got 'fast'",
-    # in presets, too, which nobody gave
+    # Also in presets that are found by name.
     "--optimizer {class_path:torch.optim.Adam,init_args:{lr:fast}}": "lr: 'fast' does not fit",
     "--model.encoder {class_path:graphzoo.encoders.KnowFormer,init_args:{num_layers:many}}": (
         "num_layers: expected int, got 'many'"
@@ -354,7 +354,7 @@ TWICE = {  # the same key, right in one place and wrong in another
 
 
 @pytest.mark.parametrize("words", TWICE)
-def test_a_key_that_is_set_in_two_places(cli, workplace, words):
+def test_a_wrong_value_in_one_of_two_places_is_named_with_its_place(cli, workplace, words):
     (workplace / "wrong.yaml").write_text("model: {lr: fast}\n")
     encoder = "{class_path: graphzoo.encoders.KnowFormer}"
     (workplace / "right.yaml").write_text(f"model: {{lr: 0.1, encoder: {encoder}}}\n")
@@ -365,7 +365,7 @@ def test_a_key_that_is_set_in_two_places(cli, workplace, words):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_wrong_command_line(cli, files, line, workplace):
+def test_wrong_command_lines_are_refused(cli, files, line, workplace):
     result = cli(*line.split())
     lines = result.err.splitlines()
     assert result.status == 2, result.err
@@ -383,12 +383,12 @@ def test_wrong_command_line(cli, files, line, workplace):
     ["--model.lrr=1", "--model.lr=-1", "--run_dir=kept --model.lr=-1", "--run_dir=.", "--run_dir=kept"],
 )
 @pytest.mark.parametrize("child", [False, True])
-def test_no_error_removes_files_of_the_user(cli, workplace, monkeypatch, more, child):
+def test_errors_remove_no_files_of_the_user(cli, workplace, monkeypatch, more, child):
     for folder in (workplace, workplace / "kept"):
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text("mine: 1\n")
         (folder / "notes.txt").write_text("mine\n")
-    if child:  # as Lightning starts its further processes
+    if child:  # like Lightning's further processes
         monkeypatch.setenv("LOCAL_RANK", "1")
         monkeypatch.setenv("GRAPHZOO_RUN_DIR", str(workplace / "kept"))
         more += " --model.lr=-1"
@@ -398,7 +398,7 @@ def test_no_error_removes_files_of_the_user(cli, workplace, monkeypatch, more, c
         assert (folder / "notes.txt").exists()
 
 
-def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
+def test_a_run_that_fails_before_training_removes_only_its_file(fit):
     Path("run/wandb").mkdir(parents=True)
     Path("run/wandb/mine.txt").touch()
     broken = ["--trainer.callbacks+=helpers.own.BreakBegin", "--run_dir=run"]
@@ -409,7 +409,7 @@ def test_a_run_that_fails_before_training_takes_back_its_own_file_only(fit):
 
 
 @pytest.mark.fault("a run fails before training starts", "it removes its own files and folders only")
-def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fit):
+def test_a_run_that_fails_before_training_removes_the_folders_that_it_made(fit):
     broken = "--trainer.callbacks+=helpers.own.BreakBegin"
     fit(broken, status=1)
     assert not Path("runs").exists()
@@ -452,7 +452,7 @@ def test_a_run_that_fails_before_training_takes_back_the_folders_that_it_made(fi
         "fit --model knowformer --data kg --data.path nowhere --run_dir run",
     ],
 )
-def test_debug_changes_nothing_about_mistakes(cli, line):
+def test_debug_does_not_change_messages_about_wrong_commands(cli, line):
     words = line.split()
     without = cli(*words)
     assert without.status == 2 and "Traceback" not in without.err, without.err
@@ -462,13 +462,13 @@ def test_debug_changes_nothing_about_mistakes(cli, line):
 
 
 def test_debug_shows_the_traceback(fit):
-    """A class refuses its arguments as it likes: what it says, and where."""
+    """For an error of a class about its arguments, the traceback shows its place."""
     with pytest.raises(ValueError, match="size must be odd, got 2") as caught:
         fit("--trainer.callbacks+=helpers.own.Picky", "--trainer.callbacks.size=2", "--debug")
     assert len(caught.traceback) > 3
 
 
-def test_debug_shows_the_traceback_of_all_else(fit):
+def test_debug_shows_the_traceback_of_other_errors(fit):
     with pytest.raises(TypeError, match="broken on purpose") as caught:
         fit(
             "--trainer.callbacks+=helpers.own.BreakStep",
@@ -478,8 +478,8 @@ def test_debug_shows_the_traceback_of_all_else(fit):
     assert len(caught.traceback) > 3
 
 
-def test_debug_makes_no_other_row(cli, tiny_kg):
-    """It is not a setting: the same command with it goes on with the same row."""
+def test_debug_continues_the_same_row(cli, tiny_kg):
+    """It is not a setting: the command with it continues the same row."""
     command = ["reproduce", "knowformer", "kg", f"--data.path={tiny_kg}", *SMALL, "--trainer.max_epochs=1"]
     command += ["--seeds=0", "--in-process"]
     assert cli(*command).status == 0
@@ -497,7 +497,7 @@ def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):
     assert len(result.err.splitlines()) <= 6
 
 
-def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
+def test_nan_scores_are_status_1_with_the_good_checkpoints(fit):
     result = fit("--trainer.callbacks+=helpers.own.BreakScores", "--trainer.callbacks.epoch=1", status=1)
     assert "scores after step" in result.err and "last.ckpt" in result.err, result.err
     assert len(result.err.splitlines()) <= 6
@@ -508,7 +508,7 @@ def test_bad_scores_are_status_1_with_the_good_checkpoints(fit):
     "status 1 and the error in one line; --debug shows the traceback",
 )
 @pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError", "TypeError"])
-def test_what_fails_inside_training_is_status_1(fit, kind):
+def test_errors_during_training_are_status_1(fit, kind):
     options = ["--trainer.callbacks+=helpers.own.BreakStep", f"--trainer.callbacks.kind={kind}"]
     result = fit(*options, status=1)
     assert f"{kind}: broken on purpose" in result.err and "--debug" in result.err
@@ -529,12 +529,12 @@ def test_processes_started_from_outside_share_folder_and_seed(cli, monkeypatch, 
     result = cli(*RUN.split(), "--run_dir=run", "--seed=true")
     assert result.status == 2 and "--seed 1" in result.err
     Path("run").mkdir()
-    Path("run/config.yaml").write_text("# graphzoo 0.1.0\n")  # the first process was faster
+    Path("run/config.yaml").write_text("# graphzoo 0.1.0\n")  # the first process began earlier
     assert choose_run_directory("a", "b", wanted=Path("run")) == Path("run")
     assert not Path("runs").exists()
 
 
-def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch):
+def test_lightnings_processes_have_folder_and_seed_of_the_first(monkeypatch):
     for name, value in {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "PL_GLOBAL_SEED": "7"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("GRAPHZOO_RUN_DIR", "/first")
@@ -559,15 +559,15 @@ def test_lightnings_own_processes_take_folder_and_seed_of_the_first(monkeypatch)
         ("fit --model galit --data cora --trainer xyzzy", "There are: bf16, "),
     ],
 )
-def test_a_name_that_is_wrong_takes_two_lines(cli, line, remedy):
-    """The problem, and what to do."""
+def test_a_wrong_name_is_an_error_of_two_lines(cli, line, remedy):
+    """The message has the problem and a remedy."""
     result = cli(*line.split())
-    _, told = result.err.splitlines()
-    assert result.status == 2 and told.startswith(remedy), result.err
+    _, second = result.err.splitlines()
+    assert result.status == 2 and second.startswith(remedy), result.err
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("reproduce knowformer umls --seedz 1", "unknown option --seedz\nDid you mean: --seeds?"),
         ("reproduce knowformer umls --splitz=1", "unknown option --splitz\nDid you mean: --splits?"),
@@ -598,11 +598,11 @@ def test_a_name_that_is_wrong_takes_two_lines(cli, line, remedy):
         ("compare --data umls --loger=csv", "unknown option --loger\nDid you mean: --logger?"),
     ],
 )
-def test_commands_that_hand_options_on_suggest_what_they_take(cli, line, told):
-    """Their own options first, and none of fit's that they refuse."""
+def test_commands_that_pass_options_on_suggest_those_that_they_accept(cli, line, message):
+    """Suggestions are their own options first, and no options of fit that they refuse."""
     Path("rows.txt").write_text("galit cora --seedz 0\n")
     result = cli(*line.split())
-    assert (result.status, result.err) == (2, f"graphzoo: {told}\n")
+    assert (result.status, result.err) == (2, f"graphzoo: {message}\n")
 
 
 @pytest.mark.parametrize(
@@ -617,18 +617,18 @@ def test_commands_that_hand_options_on_suggest_what_they_take(cli, line, told):
     ],
 )
 def test_the_nearest_option_is_of_the_same_group(cli, option, near):
-    """A name that another group has is meant; else those of the group come first, begun ones among them."""
+    """Else an option of another group is suggested if it has exactly this name."""
     result = cli(*RUN.split(), option, "3")
     assert (result.status, result.err) == (2, f"graphzoo: unknown option {option}\nDid you mean: {near}?\n")
 
 
-def test_a_test_limited_by_no_number_is_left_to_fit():
-    """It says what the value should be; none at all is not zero."""
+def test_a_limit_of_the_test_that_is_no_number_is_left_to_fit():
+    """`fit` reports a value that is not a number; an empty value is not zero."""
     refuse_options(["--trainer.limit_test_batches="], "reproduce", splits=False)
     refuse_options(["--trainer.limit_test_batches", "some"], "reproduce", splits=False)
 
 
-def test_debug_is_handed_on_to_fit():
+def test_debug_is_passed_on_to_fit():
     for parser, words in ((reproduce_parser(), ["galit", "cora"]), (search_parser(), ["galit", "cora"])):
         rest = parser.read_some([*words, "--debug", "--model.lr=1"])[1]
         assert rest == ["--model.lr=1", "--debug"]
@@ -652,8 +652,8 @@ warn("for a caller in Python")
 """
 
 
-def test_a_warning_about_data_is_one_line_of_a_command():
-    told = subprocess.run([sys.executable, "-c", _WARNS], capture_output=True, text=True, check=True).stderr
-    first, *others = told.splitlines()
+def test_a_warning_about_data_is_one_line():
+    err = subprocess.run([sys.executable, "-c", _WARNS], capture_output=True, text=True, check=True).stderr
+    first, *others = err.splitlines()
     assert first == "warning: facts.csv: 1 duplicate triple dropped"
     assert others == ["as Lightning has it"] * 2

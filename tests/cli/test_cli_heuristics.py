@@ -1,4 +1,4 @@
-"""Heuristic estimation from the command line: presets, recipes, who may, what is said."""
+"""Heuristic estimation from the command line: presets, recipes, refused models."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from graphzoo.catalog.presets import list_presets
 from graphzoo.errors import UsageError
 from graphzoo.training.plan import make_plan
 
-RIVALS = [f"{kind}-pair{marked}" for kind in ("gcn", "gat", "sage") for marked in ("", "-id")]
+BASELINES = [f"{kind}-pair{marked}" for kind in ("gcn", "gat", "sage") for marked in ("", "-id")]
 SMALL = {
     "pencil": [
         "--model.encoder.hidden_channels=16",
@@ -14,7 +14,7 @@ SMALL = {
         "--model.encoder.num_heads=2",
         "--model.encoder.ffn_channels=16",
     ],
-    **{model: ["--model.encoder.hidden_channels=16"] for model in RIVALS},
+    **{model: ["--model.encoder.hidden_channels=16"] for model in BASELINES},
 }
 FEW = ["--data.num_neighbors=5", "--data.max_nodes=20", "--trainer.accelerator=cpu", "--logger=csv"]
 RECIPES = [
@@ -24,7 +24,7 @@ RECIPES = [
 
 @pytest.fixture(scope="session")
 def friends(tmp_path_factory):
-    """A file of links: two rings of 15, everybody linked with the next three."""
+    """A file of links: two rings of 15 nodes, each linked to the next three."""
     path = tmp_path_factory.mktemp("friends") / "friends.csv"
     lines = [f"{ring}{i},{ring}{(i + j) % 15}\n" for ring in "ab" for i in range(15) for j in (1, 2, 3)]
     path.write_text("".join(lines))
@@ -60,7 +60,7 @@ def test_a_heuristic_is_estimated_and_tested_again(estimate, cli, results, model
     assert results("again")["metrics"] == found["metrics"]
 
 
-def test_the_checkpoint_is_that_of_the_smallest_error(estimate, results):
+def test_the_checkpoint_has_the_smallest_error(estimate, results):
     import csv
 
     estimate("gcn-pair", "--trainer.max_epochs=8", "--run_dir=run", "--model.lr=0.05")
@@ -81,9 +81,9 @@ def test_recipe_runs_a_step(estimate, results, recipe):
     assert found["recipe"] == recipe.name and found["metrics"]["test/rmse"] > 0
 
 
-def test_recipes_are_there():
+def test_all_recipes_are_found():
     assert {preset.name for preset in RECIPES} == {
-        *(f"{model}/citeseer-heuristics-cpu" for model in ["pencil", *RIVALS]),
+        *(f"{model}/citeseer-heuristics-cpu" for model in ["pencil", *BASELINES]),
         "pencil/citeseer-heuristics",
         "pencil/citeseer-katz",
         "pencil/citeseer-spd",
@@ -92,7 +92,7 @@ def test_recipes_are_there():
 
 
 @pytest.mark.parametrize("model", ["galit", "gcn", "knowformer", "heuristic.cn"])
-def test_who_sees_the_whole_graph_is_refused_at_once(model):
+def test_encoders_of_the_whole_graph_are_refused(model):
     with pytest.raises(UsageError, match="only the subgraph around") as refused:
         make_plan("fit", ["--model", model, "--data", "citeseer-heuristics"])
     assert "gcn-pair" in str(refused.value) and len(str(refused.value).splitlines()) <= 6

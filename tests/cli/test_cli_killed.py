@@ -1,4 +1,4 @@
-"""Runs of the command that end before their end: kill -9, a full disk, Ctrl-C while testing."""
+"""Runs of the command that end early: kill -9, a full disk, Ctrl-C during the test."""
 
 import json
 import os
@@ -25,8 +25,8 @@ ALWAYS = [
 SMALL_PENCIL = ["hidden_channels=8", "num_layers=1", "num_heads=2", "ffn_channels=8"]
 SMALL_PENCIL = [f"--model.encoder.{setting}" for setting in SMALL_PENCIL] + ["--data.depth=1"]
 
-# One process imports everything and forks a child for each command. The child dies at the n-th call of a
-# function after the first epoch has left its checkpoint.
+# One process imports everything and forks a child for each command. The child kills itself at the n-th call
+# of a function after the checkpoint of the first epoch.
 KILL = """
 import importlib, json, os, signal, sys
 from pathlib import Path
@@ -71,8 +71,8 @@ def links(tmp_path):
     "kill -9 while a checkpoint is written, in a training step, or in validation",
     ("`fit --ckpt_path` resumes, with the weights, optimiser and metrics of an uninterrupted run"),
 )
-def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
-    """Every task with a death of its own, behind the checkpoint of the first epoch."""
+def test_a_run_resumes_after_kill_9(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
+    """Each task is killed in another function, after the checkpoint of the first epoch."""
     runs = {
         "kg": (
             ["--model=knowformer", "--data=kg", f"--data.path={tiny_kg}", *SMALL],
@@ -119,7 +119,7 @@ def test_kill_9_and_go_on(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
     "the disk or quota is full while a checkpoint is written",
     ("status 1 with the file and the command that resumes; the previous checkpoint stays complete"),
 )
-def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
+def test_a_full_disk_keeps_the_previous_checkpoint(fit, cli, results):
     fit("--run_dir=whole", epochs=3)
     full = [
         "--trainer.callbacks+=helpers.own.FullDisk",
@@ -141,8 +141,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(fit, cli, results):
 
 @pytest.mark.fault("Ctrl-C while the best checkpoint is tested", "status 130 and the command that resumes")
 def test_ctrl_c_while_testing(fit, cli):
-    """Trap: Lightning makes `sys.exit(1)` of it, which is the status of a failed run."""
-    # a shell that starts the tests in the background lets them ignore Ctrl-C
+    """Lightning turns Ctrl-C into `sys.exit(1)`, the status of a failed run."""
+    # A shell that starts the tests in the background makes them ignore SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         stopped = fit("--run_dir=run", "--trainer.callbacks+=helpers.own.InterruptTest", epochs=1, status=130)
@@ -163,7 +163,7 @@ def test_a_run_without_a_checkpoint_begins_anew(cli, workplace):
 
 
 @pytest.mark.fault("metrics.csv ends with an incomplete line", "the line is dropped when the run is resumed")
-def test_half_a_line_of_metrics_is_dropped(tmp_path):
+def test_an_incomplete_line_of_metrics_is_dropped(tmp_path):
     from graphzoo.callbacks import MetricsFile
 
     path = tmp_path / "metrics.csv"

@@ -33,13 +33,13 @@ def test_every_kind_of_encoder_runs_to_the_test_table(fit_links, cli, results, m
     assert results("judged")["metrics"]["val/mrr"] == results("run")["validation"]["best val/mrr"]
 
 
-def test_other_settings_than_the_checkpoints_are_refused(fit_links, cli):
+def test_data_settings_that_differ_from_the_checkpoint_are_refused(fit_links, cli):
     fit_links("--run_dir=run", epochs=1)
     other = cli("test", "--ckpt_path=run", "--data.num_neighbors=3", "--run_dir=other", *QUIET_CPU)
     assert other.status == 2 and "--data.num_neighbors 10" in other.err, other.err
 
 
-def test_a_model_of_neighbourhoods_is_tested_in_others(fit_links, cli, results):
+def test_a_test_may_use_neighbourhoods_of_another_size(fit_links, cli, results):
     fit_links("--run_dir=run", "--data.neighbourhood=8", model="knowformer", epochs=1)
     for size, place in ((8, "same"), (2, "nearer")):
         size_option = f"--data.eval_neighbourhood={size}"
@@ -73,7 +73,7 @@ def test_heuristics_are_tested_without_a_checkpoint(cli, links, results, name):
     result = cli("test", *names, *QUIET_CPU, "--run_dir=run")
     assert result.status == 0, result.err
     found = results("run")["metrics"]
-    # Degrees say nothing about communities, everything else does.
+    # PageRank follows the degrees, which carry no information about communities.
     assert found["test/auroc"] > (0.3 if name == "pagerank" else 0.9)
     refused = cli("fit", *names, *QUIET_CPU, "--run_dir=fitted")
     assert refused.status == 2 and "nothing to train" in refused.err and "graphzoo test" in refused.err
@@ -86,7 +86,7 @@ def test_a_heuristic_on_other_tasks_is_refused_at_once(cli):
         assert result.status == 2 and "heuristic encoder" in result.err
 
 
-def test_reproduce_judges_a_heuristic_once(cli, links, monkeypatch):
+def test_reproduce_tests_a_heuristic_once(cli, links, monkeypatch):
     from graphzoo.cli import main
 
     monkeypatch.setattr(reproduce_module, "run_command", main)
@@ -98,8 +98,8 @@ def test_reproduce_judges_a_heuristic_once(cli, links, monkeypatch):
 
 @pytest.mark.parametrize("model", SMALL_LINKS)
 @pytest.mark.parametrize("epoch, batch", [(0, 5), (1, 4)])
-def test_resumed_is_uninterrupted(fit_links, cli, results, model, epoch, batch):
-    """Stops in the middle of a step of micro-batches, and at the end of one."""
+def test_a_resumed_run_equals_an_uninterrupted_one(fit_links, cli, results, model, epoch, batch):
+    """Stops inside a step of several micro-batches, and at the end of one."""
     settings = ["--data.batch_size=32", "--data.micro_batch_size=8", "--data.seed=3"]
     stop = [
         "--trainer.callbacks+=helpers.own.SendSignal",
@@ -130,16 +130,16 @@ def test_wrong_settings_are_answered_in_a_few_lines(fit_links, cli, links, argum
 
 
 def test_tables_leave_out_hits_that_every_link_has(fit_links, results):
-    """Among few negatives every link is one of the first hundred; results.json has the figure."""
-    told, found = fit_links("--run_dir=run", epochs=1).out, results("run")
+    """With fewer than 100 negatives Hits@100 is 1 for every link. Only results.json has it."""
+    out, found = fit_links("--run_dir=run", epochs=1).out, results("run")
     assert found["negatives"] < 100 and "test/hits@100" in found["metrics"]
-    assert "Hits@1 " in told and "Hits@100" not in told
+    assert "Hits@1 " in out and "Hits@100" not in out
     chosen_by_it = fit_links("--run_dir=other", "--model.metric=hits@100", epochs=1).out
     assert "Hits@100" in chosen_by_it
 
 
 def test_a_run_older_than_standardised_features_is_tested_and_resumed(workplace, cli, results):
-    """Its config.yaml knows of no such option, and its features were left as they are."""
+    """Its config.yaml lacks the option, and its features were not standardised."""
     make_link_graph().save(Path("own.npz"))
     names = ["fit", "--model=galit", "--data=links", "--data.path=own.npz", *QUIET_CPU]
     assert cli(*names, *SMALL_LINKS["galit"], "--trainer.max_epochs=2", "--run_dir=new").status == 0
@@ -147,7 +147,7 @@ def test_a_run_older_than_standardised_features_is_tested_and_resumed(workplace,
     assert cli(*names, *SMALL_LINKS["galit"], "--trainer.max_epochs=2", *left).status == 0
     config = Path("run/config.yaml")
     text = config.read_text()
-    assert results("run")["metrics"] != results("new")["metrics"], "else this shows nothing"
+    assert results("run")["metrics"] != results("new")["metrics"], "the option changes scores"
     config.write_text(text.replace("    standardize_features: false\n", ""))
     assert config.read_text() != text
     assert cli("test", "run", "--run_dir=again", *QUIET_CPU).status == 0
@@ -161,17 +161,17 @@ def test_a_run_older_than_standardised_features_is_tested_and_resumed(workplace,
 
 @pytest.mark.parametrize("more", [[], ["--model.lr=0.02"]], ids=["split", "split-and-rate"])
 def test_a_resume_on_another_split_forgets_scores_of_the_first(more, workplace, cli, results):
-    """Its best checkpoint is one of the new split: that of the first is refused a test on this one."""
+    """The best checkpoint must come from the new split: one of the old split may not be tested on it."""
     links = make_link_graph().train.tolist()
     Path("own.csv").write_text("".join(f"{u},{v}\n" for u, v in links))
     data = ["--data=links", "--data.path=own.csv", *QUIET_CPU, "--run_dir=run"]
     mine = {"+": "ModelCheckpoint", ".monitor": "val/mrr", ".mode": "max", ".dirpath": "mine"}
     data += [f"--trainer.callbacks{name}={value}" for name, value in mine.items()]
     assert cli("fit", "--model=pencil", *data, *SMALL_LINKS["pencil"], "--trainer.max_epochs=3").status == 0
-    asked = ["fit", "run", "--data.split_index=1", "--trainer.max_epochs=4", *more, *QUIET_CPU, "--trust"]
-    refused = cli(*asked)
+    command = ["fit", "run", "--data.split_index=1", "--trainer.max_epochs=4", *more, *QUIET_CPU, "--trust"]
+    refused = cli(*command)
     assert refused.status == 2 and "--override" in refused.err
-    result = cli(*asked, "--override")
+    result = cli(*command, "--override")
     assert result.status == 0, result.err
     found = results("run")
     assert found["resumed"] == "with other settings after epoch 3, on other data after epoch 3"
@@ -182,7 +182,7 @@ def test_a_resume_on_another_split_forgets_scores_of_the_first(more, workplace, 
     assert Path(own["best_model_path"]).name.startswith("epoch=3")
 
 
-def test_normalised_features_that_are_not_there_do_not_matter(workplace, cli):
+def test_normalising_missing_features_has_no_effect(workplace, cli):
     make_link_graph(features=False).save(Path("own.npz"))
     data = ["--data=links", "--data.path=own.npz", *QUIET_CPU]
     made = ["--data.normalize_features=true", "--run_dir=run", "--trainer.max_epochs=1"]

@@ -1,4 +1,4 @@
-"""A training step that runs out of memory continues in halves, or says what takes less; nothing is lost."""
+"""A training step that runs out of memory continues in halves, or the message names an option that helps."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 
 MICRO = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
 SMALLER = "ake a smaller --model.encoder.hidden_channels, or a device with more memory"
-# fixture, more options, what is said, what the run then goes on with
+# Fixture, further options, remedy in the message, option with which the run is resumed.
 TASKS = {
     "kg": ("fit", [], MICRO, "--data.micro_batch_size=8"),
     "links": ("fit_links", ["--data.batch_size=64"], MICRO, "--data.micro_batch_size=32"),
@@ -24,14 +24,14 @@ TASKS = {
 def test_a_training_step_runs_out_of_memory(request, cli, task):
     fixture, options, remedy, less = TASKS[task]
     fit = request.getfixturevalue(fixture)
-    # in the second epoch: an epoch is 4 steps of triples, 3 of links or parts, 1 of a whole graph
+    # A step of the second epoch: an epoch has 4 steps of triples, 3 of links or parts, 1 of a whole graph.
     step = {"kg": 6, "links": 4, "whole graph": 2, "parts": 4}[task]
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", f"--trainer.callbacks.step={step}"]
     result = fit("--run_dir=run", *breaks, *options, epochs=3, status=1)
-    said = result.err[result.err.index("graphzoo: out of memory") :]
-    assert "can't allocate memory" in said and remedy in said and "Traceback" not in result.err
-    assert len(said.splitlines()) <= 6
-    assert "Resume with: graphzoo fit --ckpt_path run" in said and "run/checkpoints/last.ckpt" in said
+    message = result.err[result.err.index("graphzoo: out of memory") :]
+    assert "can't allocate memory" in message and remedy in message and "Traceback" not in result.err
+    assert len(message.splitlines()) <= 6
+    assert "Resume with: graphzoo fit --ckpt_path run" in message and "run/checkpoints/last.ckpt" in message
     before = torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"]
     assert 0 < before <= step
     again = ["fit", "--ckpt_path=run", "--trust", *([less] if less else [])]
@@ -45,7 +45,7 @@ def test_a_training_step_runs_out_of_memory(request, cli, task):
 @pytest.mark.parametrize(
     ("fixture", "size", "half"), [("fit", 16, "8 queries"), ("fit_links", 60, "60 pairs")]
 )
-def test_a_step_goes_on_in_halves(request, fixture, size, half, step, caplog):
+def test_a_step_continues_in_halves(request, fixture, size, half, step, caplog):
     fit = request.getfixturevalue(fixture)
     breaks = ["--trainer.callbacks+=helpers.own.RunOutInside", f"--trainer.callbacks.step={step}"]
     fit("--run_dir=run", f"--data.batch_size={size}", *breaks)
@@ -53,14 +53,14 @@ def test_a_step_goes_on_in_halves(request, fixture, size, half, step, caplog):
     assert Path("run/results.json").is_file()
 
 
-def test_before_the_first_checkpoint_the_run_begins_anew(fit):
+def test_a_run_without_a_checkpoint_is_started_again(fit):
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = fit("--run_dir=run", *breaks, status=1)
     assert MICRO in result.err and "Start again: graphzoo fit --config run/config.yaml" in result.err
     assert len(result.err.splitlines()) <= 6
 
 
-def test_a_step_of_one_query_can_take_no_fewer(fit):
+def test_no_smaller_micro_batch_is_suggested_for_one_query(fit):
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = fit("--run_dir=run", *breaks, "--data.micro_batch_size=1", status=1)
     assert MICRO not in result.err and SMALLER in result.err

@@ -72,7 +72,7 @@ def test_test_repeats_the_figures_and_refuses_other_splits(fit_nodes, cli, resul
     assert not any(Path(name).exists() for name in ("other", "scaled", "metric"))
 
 
-def test_settings_that_the_data_refuse_leave_nothing_behind(fit_nodes):
+def test_settings_refused_by_the_data_leave_no_files(fit_nodes):
     refused = fit_nodes("--model.class_weights=[1.0]", "--logger=tensorboard", status=2)
     assert "class_weights has 1 factors for 3 classes" in refused.err
     assert not Path("runs").exists()
@@ -81,7 +81,7 @@ def test_settings_that_the_data_refuse_leave_nothing_behind(fit_nodes):
 @pytest.mark.parametrize(
     ("metric", "early"), [("auroc", "--trainer.callbacks+=EarlyStopping"), ("acc", "--trainer=early")]
 )
-def test_the_metric_is_watched_by_everything(cli, results, workplace, metric, early):
+def test_checkpoint_and_early_stopping_watch_the_metric(cli, results, workplace, metric, early):
     path = write_npz(workplace / "labels.npz", y=yes_no_labels())
     arguments = ["--model=galit", "--data=nodes", f"--data.path={path}", "--trainer.accelerator=cpu"]
     if metric == "auroc":
@@ -122,7 +122,7 @@ def same_training(one, other):
     ],
     ids=["whole", "parts", "training parts"],
 )
-def test_resumed_is_uninterrupted(fit_nodes, cli, results, model, more, epoch, batch):
+def test_a_resumed_run_equals_an_uninterrupted_one(fit_nodes, cli, results, model, more, epoch, batch):
     settings = [*more, "--model.decoder=mlp", "--model.dropout=0.3", "--model.encoder.dropout=0.3"]
     settings += ["--model.lr_milestones=[2]", "--trainer.log_every_n_steps=1"]
     fit_nodes("--run_dir=whole", *settings, model=model, epochs=5)
@@ -130,7 +130,7 @@ def test_resumed_is_uninterrupted(fit_nodes, cli, results, model, more, epoch, b
     stop += [f"--trainer.callbacks.batch={batch}"]
     stopped = fit_nodes("--run_dir=parts", *settings, *stop, model=model, epochs=5, status=143)
     assert "graphzoo fit --ckpt_path parts --trust" in stopped.err
-    assert Path("parts/checkpoints/best.ckpt").is_file(), "what was best is not lost"
+    assert Path("parts/checkpoints/best.ckpt").is_file(), "the best checkpoint is kept"
     assert cli("fit", "--ckpt_path", "parts", "--trust").status == 0
     same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
     same_training("whole/checkpoints/best.ckpt", "parts/checkpoints/best.ckpt")
@@ -150,7 +150,7 @@ def test_checkpoints_are_written_rarely_and_completely(fit_nodes, monkeypatch, r
         save(self, checkpoint, path, *args, **kwargs)
 
     monkeypatch.setattr(CheckpointFile, "save_checkpoint", count)
-    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)  # no time passes
+    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)  # no time elapses
     fit_nodes("--run_dir=run", "--model.lr=0.05", epochs=30)
     best = results("run")["best_epoch"]
     assert best > 0
@@ -167,7 +167,7 @@ def test_a_failed_run_keeps_its_best_epoch(fit_nodes, monkeypatch):
     validated = [float(row["val/acc"]) for row in rows("run") if row.get("val/acc")]
     best = load("run/checkpoints/best.ckpt")
     assert best["epoch"] == max(epoch for epoch, accuracy in enumerate(validated) if accuracy == 1.0)
-    assert all(torch.isfinite(value).all() for value in best["state_dict"].values()), "as they were then"
+    assert all(torch.isfinite(value).all() for value in best["state_dict"].values()), "as in that epoch"
 
 
 def test_few_lines_for_many_epochs(fit_nodes, monkeypatch):
@@ -235,7 +235,7 @@ def test_predict_refuses_options_of_the_other_task(fit_nodes, cli, arguments, me
     assert result.status == 2 and message in result.err
 
 
-def test_a_run_says_what_is_not_its_recipes(cli, results):
+def test_results_list_settings_that_differ_from_the_recipe(cli, results):
     names = ["--model=galit", "--data=digits", "--trainer.accelerator=cpu", "--run_dir=run"]
     result = cli("fit", *names, "--trainer.max_epochs=1", "--seed=3", "--trainer.log_every_n_steps=1")
     assert result.status == 0, result.err
@@ -246,7 +246,7 @@ def test_a_run_says_what_is_not_its_recipes(cli, results):
     "a preset is damaged while a run trains",
     "scores are kept; results.json lacks `changed`, and a warning says so",
 )
-def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_nodes, monkeypatch, caplog):
+def test_scores_are_kept_if_a_recipe_cannot_be_read(cli, results, tiny_nodes, monkeypatch, caplog):
     from graphzoo.errors import UsageError
 
     def unreadable(record):
@@ -259,7 +259,7 @@ def test_figures_outlive_a_recipe_that_cannot_be_read(cli, results, tiny_nodes, 
     assert "galit.yaml, line 3" in caplog.text
 
 
-# Encoders of others
+# Plug-in encoders
 
 
 def test_an_encoder_by_dotted_path(cli, results, tiny_nodes):
@@ -275,8 +275,8 @@ def test_an_encoder_by_dotted_path(cli, results, tiny_nodes):
     assert cli("predict", "--ckpt_path=run", "--out=out.csv").status == 0
 
 
-def test_weights_without_a_size_before_the_first_batch(cli, tiny_nodes):
-    """Nobody can say beforehand whether they fit."""
+def test_an_encoder_may_have_lazy_weights(cli, tiny_nodes):
+    """The memory check before training cannot count weights of unknown size."""
     names = [
         "--model.encoder=helpers.own.LazyNodeEncoder",
         "--data=nodes",
@@ -298,7 +298,7 @@ def test_an_encoder_by_entry_point(cli, results, tiny_nodes, monkeypatch):
     assert wrong.status == 2 and "the task needs a QueryEncoder" in wrong.err
 
 
-# What cannot be
+# Refused combinations
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_an_encoder_by_entry_point(cli, results, tiny_nodes, monkeypatch):
         ("galit", "kg", "answers (head, relation, ?)"),
     ],
 )
-def test_pairs_that_make_no_sense_are_refused_before_torch(model, data, reason):
+def test_unsuitable_models_are_refused_before_torch_is_imported(model, data, reason):
     code = (
         "import sys; from graphzoo.cli import main; status = main(sys.argv[1:]);"
         "assert 'torch' not in sys.modules; sys.exit(status)"
@@ -344,7 +344,7 @@ def test_a_lone_checkpoint_knows_its_split(fit_nodes, cli, tiny_nodes):
 def test_recipe_runs_a_step(cli, tiny_nodes, results, model, name):
     recipe = next(preset for preset in list_presets("recipe", model) if preset.name == f"{model}/{name}")
     command = ["fit", f"--model={model}", "--data=nodes", f"--data.path={tiny_nodes}", f"--recipe={name}"]
-    # what only makes sense on the recipe's own data
+    # These settings suit the recipe's own data only.
     command += ["--data.num_neighbors=null", "--data.reduce_channels=null"]
     result = cli(*command, *ONE_STEP)
     assert result.status == 0, result.err
@@ -358,9 +358,9 @@ def test_recipe_runs_a_step(cli, tiny_nodes, results, model, name):
     "--splits of reproduce or search exceed those of the data",
     "refused with the number of splits before a run starts",
 )
-@pytest.mark.parametrize(("count", "told"), [(1, "one split, 0"), (3, "3 splits, 0 to 2")])
+@pytest.mark.parametrize(("count", "message"), [(1, "one split, 0"), (3, "3 splits, 0 to 2")])
 @pytest.mark.parametrize("command", ["reproduce", "search"])
-def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypatch, command, count, told):
+def test_missing_splits_are_refused_before_a_run(cli, tmp_path, monkeypatch, command, count, message):
     import numpy as np
     from helpers.node_graphs import write_npz
 
@@ -379,7 +379,7 @@ def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypat
     refused = cli(*words)
     assert refused.status == 2 and not Path("runs").exists()
     assert refused.err.startswith(
-        f"graphzoo: nodes has {told}: there is no split {count} of --splits 0,{count}\n"
+        f"graphzoo: nodes has {message}: there is no split {count} of --splits 0,{count}\n"
     ), refused.err
     assert f"Give --splits 0{'-2' * (count > 1)}, or" in refused.err
     for fine in ([f"--splits={count - 1}"], [f"--splits=0,{count}", "--data.split=random-50-25-25"]):
@@ -387,7 +387,7 @@ def test_splits_that_are_not_there_are_refused_up_front(cli, tmp_path, monkeypat
             cli(*words[:4], *fine, f"--out=fine-{len(fine)}", "--debug")
 
 
-def test_splits_of_links_are_known_by_their_protocol_or_their_files(cli, links):
+def test_missing_splits_of_links_are_refused(cli, links):
     words = ["reproduce", "heuristic.cn", "cora-link", "--data.protocol=original", "--splits=1"]
     refused = cli(*words)
     assert refused.status == 2 and "cora-link has one split, 0: there is no split 1" in refused.err
@@ -416,14 +416,14 @@ def test_reproduce_averages_over_splits(cli, results, tiny_nodes, monkeypatch):
     again = cli(*command)
     assert again.status == 0 and again.err.count("finished before") == 3
     assert "test, 15 nodes, 3 runs" in again.out
-    smaller = row / "split-1-seed-0" / "results.json"  # of splits that a data set fixes, some are
+    smaller = row / "split-1-seed-0" / "results.json"  # splits fixed by a data set may differ in size
     smaller.write_text(json.dumps(runs[1] | {"evaluated": 14, "tested": 14}))
     assert "test, 14 to 15 nodes, 3 runs" in cli(*command).out
     both = cli(*command, "--data.split_index=1")
     assert both.status == 2 and "--splits sets --data.split_index itself" in both.err
 
 
-def test_a_row_over_own_data_ends_where_they_have_changed(cli, workplace, monkeypatch):
+def test_a_row_is_not_continued_on_changed_data(cli, workplace, monkeypatch):
     from graphzoo.cli import main
 
     monkeypatch.setattr(reproduce_module, "run_command", main)

@@ -1,4 +1,4 @@
-"""Encoders of other people: their settings in a checkpoint, two spellings of a class, and what is told."""
+"""Encoders of users: their settings in a checkpoint, two paths of one class, and error messages."""
 
 import sys
 from importlib import import_module
@@ -59,7 +59,7 @@ QUICK = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--run_dir=run"]
 
 @pytest.fixture
 def package(workplace, monkeypatch):
-    """A package in a folder on the path, whose class is registered by the path of a re-export."""
+    """A package on the path, which registers its class by the path of a re-export."""
     folder = workplace / "lib"
     for name, text in PACKAGE.items():
         file = folder / name
@@ -79,7 +79,7 @@ def nodes(tiny_nodes):
 
 
 def test_a_class_that_is_registered_by_a_re_export_is_tested_and_resumed(cli, package, nodes):
-    """Its settings hold a tuple, which config.yaml has not, and those of the parent behind `**settings`."""
+    """Its settings include a tuple, a list in config.yaml, and those of its parent through `**settings`."""
     done = cli("fit", "--model=short", "--model.encoder.sizes=[2,3]", *nodes, *QUICK)
     assert done.status == 0, done.err
     assert (tested := cli("test", "run", "--run_dir=tested")).status == 0, tested.err
@@ -90,22 +90,22 @@ def test_a_class_that_is_registered_by_a_re_export_is_tested_and_resumed(cli, pa
     assert other.status == 2 and "--model.encoder.sizes: [2, 3] in the checkpoint, [2, 4] now" in other.err
 
 
-def test_both_spellings_of_a_plug_in_are_trusted_and_no_other_class_of_its_package(package):
+def test_both_paths_of_a_plug_in_are_trusted_and_no_other_class(package):
     assert is_trusted("short.Smooth") and is_trusted("short.enc.Smooth")
     assert is_same_class("short.Smooth", "short.enc.Smooth")
     assert not is_same_class("short.enc.Named", "short.enc.Smooth")
     assert not is_trusted("short.enc.Kind") and not is_trusted("short.nowhere.Smooth")
 
 
-def test_settings_that_a_checkpoint_cannot_hold_are_refused_before_training(cli, package, nodes, workplace):
+def test_settings_that_cannot_be_saved_are_refused_before_training(cli, package, nodes, workplace):
     done = cli("fit", "--model.encoder=short.enc.Named", "--model.encoder.kind=B", *nodes, *QUICK)
     assert done.status == 2, done.err
     assert "Named: kind has a Kind, which a checkpoint cannot store" in done.err
     assert not (workplace / "run").exists()
 
 
-def test_such_settings_serve_a_model_that_is_not_saved(package):
-    """In Python, without checkpoints, or to test; a task that is built already is looked at, too."""
+def test_settings_that_cannot_be_saved_work_without_checkpoints(package):
+    """Fits without checkpoints and validation accept them; a later fit with checkpoints does not."""
     enc = import_module("short.enc")
     Kind, Named = enc.Kind, enc.Named
     graph = Data(x=torch.randn(6, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1] * 3))
@@ -119,7 +119,7 @@ def test_such_settings_serve_a_model_that_is_not_saved(package):
         Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(task, data)
 
 
-def test_arguments_of_parents_stand_behind_keywords_that_are_passed_on():
+def test_arguments_include_those_of_parents_that_get_keywords():
     class First:
         def __init__(self, spec, *, width=8, depth=2, **more):
             pass
@@ -129,7 +129,7 @@ def test_arguments_of_parents_stand_behind_keywords_that_are_passed_on():
             super().__init__(spec, width=width, **others)
 
     class Third(Second):
-        """Without an `__init__`."""
+        """A subclass without `__init__`."""
 
     assert defaults_of(Third) == {"scale": 1.0, "width": 16, "depth": 2}
     assert [each.name for each in arguments_of(Third)] == ["spec", "scale", "width", "depth", "more"]
@@ -148,31 +148,31 @@ class OwnTask(NodeClassification):
         super().__init__(encoder, **settings)
 
 
-def test_settings_are_the_same_in_another_form_and_only_then():
+def test_settings_are_compared_in_plain_form():
     form = {"a": (1, 2), 3: [float("nan")], "kind": torch.float32, "names": {"b", "a"}}
     read = {"a": [1, 2], "3": ["nan"], "kind": "torch.float32", "names": ["a", "b"]}
     assert plain_form(form) == plain_form(read) == read
     assert plain_form({"a": (1, 3)}) != plain_form({"a": [1, 2]})
 
 
-def test_a_name_with_a_dot_is_nearest_to_a_model_first(cli):
-    told = cli("compare", "--data=cora-link", "--models=heuristic.adamic_adr;mlp", "--minutes=1")
-    assert told.status == 2 and "Did you mean: heuristic.aa" in told.err
+def test_a_name_with_a_dot_has_models_as_suggestions(cli):
+    result = cli("compare", "--data=cora-link", "--models=heuristic.adamic_adr;mlp", "--minutes=1")
+    assert result.status == 2 and "Did you mean: heuristic.aa" in result.err
 
 
-def test_a_broken_plug_in_is_told_with_its_class(cli, package, nodes, workplace):
+def test_a_broken_plug_in_is_named_with_its_class(cli, package, nodes, workplace):
     assert cli("fit", "--model=short", *nodes, *QUICK).status == 0
     (workplace / "lib" / "short" / "__init__.py").write_text("import nowhere_to_be_found\n")
     for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
         del sys.modules[name]
-    told = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
-    assert told.status == 2
-    assert "short.enc.Smooth cannot be imported: No module named 'nowhere_to_be_found'" in told.err
+    result = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
+    assert result.status == 2
+    assert "short.enc.Smooth cannot be imported: No module named 'nowhere_to_be_found'" in result.err
     assert is_trusted("short.Smooth") and not is_trusted("short.enc.Other")
     assert "short" not in sys.modules
 
 
-def test_an_error_in_the_making_of_an_encoder_is_told_as_it_is(cli, package, nodes):
+def test_an_error_in_the_constructor_of_an_encoder_is_shown(cli, package, nodes):
     command = ["fit", "--model.encoder=short.enc.Broken", "--model.encoder.num_layers=2", *nodes, *QUICK]
     assert (done := cli(*command)).status == 0, done.err
     enc = import_module("short.enc")
@@ -181,9 +181,9 @@ def test_an_error_in_the_making_of_an_encoder_is_told_as_it_is(cli, package, nod
         self.nowhere  # noqa: B018
 
     enc.Broken.__init__ = fails
-    told = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
-    assert told.status == 2
-    assert "short.enc.Broken cannot be built: AttributeError: 'Broken' object has no attribute" in told.err
+    result = cli("predict", "--ckpt_path=run", "--out=nodes.csv")
+    assert result.status == 2
+    assert "short.enc.Broken cannot be built: AttributeError: 'Broken' object has no attribute" in result.err
 
 
 def test_a_module_of_the_current_folder_is_named_with_the_remedy(cli, package, nodes, workplace, monkeypatch):
@@ -193,22 +193,22 @@ def test_a_module_of_the_current_folder_is_named_with_the_remedy(cli, package, n
     monkeypatch.setattr(classes, "entry_points", lambda group: [])
     for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
         del sys.modules[name]
-    told = cli("predict", "--ckpt_path=run", "--out=nodes.csv", "--trust")
-    assert told.status == 2 and "short is in the current folder: set PYTHONPATH=." in told.err
+    result = cli("predict", "--ckpt_path=run", "--out=nodes.csv", "--trust")
+    assert result.status == 2 and "short is in the current folder: set PYTHONPATH=." in result.err
     (workplace / "short").rename(workplace / "gone")
-    told = cli("test", "run", "--run_dir=tested", "--trust")
-    assert told.status == 2 and "It cannot be imported: No module named 'short'" in told.err
+    result = cli("test", "run", "--run_dir=tested", "--trust")
+    assert result.status == 2 and "It cannot be imported: No module named 'short'" in result.err
 
 
-def test_data_by_class_path_ask_for_task_and_encoder(cli):
-    told = cli("fit", "--model=galit", "--data=mine.MyData")
-    assert told.status == 2
-    assert "--data mine.MyData is a class: neither it nor --model NAME says which task" in told.err
-    assert "--model graphzoo.tasks.LinkPrediction or graphzoo.tasks.NodeClassification" in told.err
-    assert "--model.encoder graphzoo.encoders.GALiT" in told.err
+def test_data_by_class_path_need_task_and_encoder(cli):
+    result = cli("fit", "--model=galit", "--data=mine.MyData")
+    assert result.status == 2
+    assert "--data mine.MyData is a class: neither it nor --model NAME says which task" in result.err
+    assert "--model graphzoo.tasks.LinkPrediction or graphzoo.tasks.NodeClassification" in result.err
+    assert "--model.encoder graphzoo.encoders.GALiT" in result.err
 
 
-def test_a_preset_that_names_its_task_goes_with_data_by_class_path(workplace, monkeypatch):
+def test_a_preset_with_a_task_works_with_data_by_class_path(workplace, monkeypatch):
     monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
     file = workplace / "presets" / "model" / "mine.yaml"
     file.parent.mkdir(parents=True)
@@ -220,8 +220,8 @@ def test_a_preset_that_names_its_task_goes_with_data_by_class_path(workplace, mo
         make_plan("fit", command)
 
 
-def test_a_plug_in_is_told_from_other_classes_of_its_package(workplace, monkeypatch):
-    """One under another name is found by its class, and a broken one is in nobody's way."""
+def test_a_plug_in_is_trusted_without_other_classes_of_its_package(workplace, monkeypatch):
+    """A plug-in with an alias is found by its class, and a broken one does not affect others."""
     folder = workplace / "lib" / "pk"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("")
@@ -248,17 +248,17 @@ def test_a_plug_in_is_told_from_other_classes_of_its_package(workplace, monkeypa
             del sys.modules[name]
 
 
-def test_compare_asks_for_a_name_of_a_class(cli):
-    told = cli("compare", "--data=cora", "--models=smoothing.Smoothing;mlp", "--minutes=1")
-    assert told.status == 2 and "write a preset (GRAPHZOO_CONFIGS), or register a plug-in" in told.err
+def test_compare_needs_a_name_for_a_class(cli):
+    result = cli("compare", "--data=cora", "--models=smoothing.Smoothing;mlp", "--minutes=1")
+    assert result.status == 2 and "write a preset (GRAPHZOO_CONFIGS), or register a plug-in" in result.err
 
 
-def test_an_option_that_the_class_has_no_more_is_told_with_its_file(cli, package, nodes, workplace):
+def test_an_option_that_the_class_lacks_is_named_with_its_file(cli, package, nodes, workplace):
     assert cli("fit", "--model=short", "--model.encoder.sizes=[2,3]", *nodes, *QUICK).status == 0
     file = workplace / "lib" / "short" / "enc.py"
     file.write_text(file.read_text().replace("*, sizes: tuple[int, ...] = (4, 8), ", ""))
     for name in [name for name in sys.modules if name.partition(".")[0] == "short"]:
         del sys.modules[name]
-    told = cli("test", "run", "--run_dir=tested")
-    assert told.status == 2 and "config.yaml: unknown setting model.encoder.sizes" in told.err
-    assert "run/config.yaml" in told.err and "/tmp" not in told.err.replace(str(workplace), "")
+    result = cli("test", "run", "--run_dir=tested")
+    assert result.status == 2 and "config.yaml: unknown setting model.encoder.sizes" in result.err
+    assert "run/config.yaml" in result.err and "/tmp" not in result.err.replace(str(workplace), "")

@@ -1,4 +1,4 @@
-"""Names, presets and what the command answers without torch."""
+"""Names, presets, and commands that do not import torch."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ HEAVY = ("torch", "lightning", "numpy", "jsonargparse", "yaml", "rich", "pandas"
 
 @pytest.fixture
 def own_presets(workplace, monkeypatch):
-    """A folder of presets with a node encoder, and another one called like a shipped preset."""
+    """A folder with presets of a node encoder, one of which has the name of a shipped preset."""
     root = workplace / "mine"
     (root / "model").mkdir(parents=True)
     (root / "data").mkdir()
@@ -39,18 +39,18 @@ def own_presets(workplace, monkeypatch):
         (["fit", "--model", "nodeonly", "--data", "fb15k237"], 2),
     ],
 )
-def test_answers_without_importing_anything_heavy(process, own_presets, arguments, status):
+def test_commands_that_do_not_import_large_packages(process, own_presets, arguments, status):
     done = process(*arguments, options=["-X", "importtime"])
     imported = {
         line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "|" in line
     }
     assert done.returncode == status
     assert "graphzoo" in imported
-    # help for names merges their settings, which are YAML
+    # Help for names merges their settings, so it imports yaml.
     assert not imported & (set(HEAVY) - ({"yaml"} if "--help" in arguments[1:] else set()))
 
 
-def test_help_shows_settings_once_model_and_data_are_known(cli):
+def test_help_shows_settings_of_a_given_model_and_data(cli):
     part = cli("fit", "--model", "knowformer", "--help")
     assert part.status == 0 and "settings are:" not in part.out
     Path("mine.yaml").write_bytes(b"# caf\xe9\ntrainer: {}\n")
@@ -77,7 +77,7 @@ def test_list_names_every_preset(cli):
 
 
 def test_list_shows_the_best_score_and_its_time(cli):
-    """From the recipes, whose scores `test_figures.py` compares with the kept rows."""
+    """They come from the recipes, whose scores `test_figures.py` compares with the kept rows."""
     tables = json.loads(cli("list", "model", "data", "--json").out)
     rows = {kind: {row["name"]: row.get("best", "") for row in table} for kind, table in tables.items()}
     assert rows["data"]["umls"].startswith("knowformer: mrr=0.97") and "paper 0.971" in rows["data"]["umls"]
@@ -88,7 +88,7 @@ def test_list_shows_the_best_score_and_its_time(cli):
     assert rows["data"]["umls"] in cli("list", "data").out
 
 
-def test_the_best_of_errors_is_the_least(cli):
+def test_the_best_error_is_the_smallest(cli):
     rows = {row["name"]: row for row in json.loads(cli("list", "data", "--json").out)["data"]}
     recipes = [each for each in list_presets("recipe") if each.header.get("data") == "citeseer-heuristics"]
     measured = [each.header["measured"] for each in recipes if "rmse=" in each.header["measured"]]
@@ -102,7 +102,7 @@ def test_list_as_json(cli):
     assert {row["task"] for row in tables["data"]} <= set(TASKS)
 
 
-def test_every_preset_says_what_it_is():
+def test_every_preset_has_its_header():
     for kind in ("data", "model", "recipe", "trainer", "logger"):
         for preset in list_presets(kind):
             assert preset.header.get("title"), preset.path
@@ -112,7 +112,7 @@ def test_every_preset_says_what_it_is():
         assert preset.header["kind"] in {kind for task in TASKS.values() for kind in task.accepts}
     for preset in list_presets("recipe"):
         assert {"measured", "settings", "selection"} <= set(preset.header), preset.path
-        # a published figure names its source; settings of ours for other data have neither
+        # A published score has a source; our settings for other data have neither.
         is_ours = preset.header["settings"].startswith("ours")
         assert "claim" in preset.header or (is_ours and "paper" not in preset.header), preset.path
 
@@ -135,12 +135,12 @@ def test_names_are_compared_without_case_and_dashes():
 def test_own_presets_come_first(own_presets):
     assert find_preset("data", "umls").header["title"] == "my own UMLS"
     assert find_preset("model", "nodeonly").path == own_presets / "model" / "nodeonly.yaml"
-    assert find_preset("model", "knowformer").header["title"]  # the shipped ones are still there
+    assert find_preset("model", "knowformer").header["title"]  # shipped presets are still found
     (own_presets / "model" / "short.yml").write_text("# title: short\nmodel: {}\n")
     assert find_preset("model", "short").header == {"title": "short"}
 
 
-def test_a_folder_of_presets_that_is_missing_is_told_once(cli, monkeypatch, workplace):
+def test_a_missing_folder_of_presets_is_named_once(cli, monkeypatch, workplace):
     monkeypatch.setenv("GRAPHZOO_CONFIGS", str(workplace / "nowhere"))
     listed = cli("list")
     assert listed.status == 0 and listed.out
@@ -154,7 +154,7 @@ def test_a_model_that_cannot_do_the_task_is_refused_with_the_reason(own_presets)
     assert "Models for it: knowformer" in str(error.value)
 
 
-def test_presets_are_hoisted_in_the_order_data_model_recipe_overlays():
+def test_presets_come_first_in_the_order_data_model_recipe_overlays():
     plan = make_plan(
         "fit",
         ["--x.y=1", "--logger", "wandb,csv", "--trainer=cpu", "--model=knowformer", "--data", "umls"][1:],
@@ -171,7 +171,7 @@ def test_presets_are_hoisted_in_the_order_data_model_recipe_overlays():
     assert [file.endswith(tail) for file, tail in zip(files, tails, strict=True)] == [True] * len(tails)
 
 
-def test_overrides_stay_behind_the_presets_wherever_they_are_typed():
+def test_overrides_follow_the_presets_wherever_they_are_typed():
     plan = make_plan("fit", ["--model.lr", "1", "--model", "knowformer", "--data.seed=3", "--data", "umls"])
     assert plan.arguments[-3:] == ("--model.lr", "1", "--data.seed=3")
     assert plan.arguments[0] == "--config"
@@ -209,8 +209,8 @@ data:
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "test"])
-def test_names_and_a_file_of_settings_say_the_same(tmp_path, names, problem, command):
-    """Else the file's data would be trained on under the other name, and compared with the other's paper."""
+def test_names_and_a_configuration_file_must_agree(tmp_path, names, problem, command):
+    """Else the data of the file would be trained on, but compared with the paper of the named data."""
     (tmp_path / "mine.yaml").write_text(FILE)
     words = [*names.split(), "--config", str(tmp_path / "mine.yaml"), "--data.path=club"]
     if problem:
@@ -220,11 +220,11 @@ def test_names_and_a_file_of_settings_say_the_same(tmp_path, names, problem, com
         plan = make_plan(command, words)
         assert plan.arguments[-3:] == tuple(words[-3:])
         assert plan.arguments.count(words[-2]) == 1, "a list that it adds to would be doubled"
-        if names == "--model galit":  # which needs a task
+        if names == "--model galit":  # without named data, the preset needs a task
             assert plan.arguments[0] == "--model=graphzoo.tasks.NodeClassification"
 
 
-def test_a_file_with_another_path_than_named_data_is_refused(tmp_path):
+def test_a_configuration_file_with_a_path_beside_named_data_is_refused(tmp_path):
     (tmp_path / "mine.yaml").write_text("data:\n  init_args:\n    path: club\n")
     words = ["--model", "galit", "--config", str(tmp_path / "mine.yaml")]
     with pytest.raises(UsageError, match=r"its own data \(club\)"):
@@ -233,7 +233,7 @@ def test_a_file_with_another_path_than_named_data_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["model.lr", "model.init_args.weight_decay", "model.lr_milestones"])
-def test_what_an_optimizer_replaces_is_not_given_beside_it(option, tmp_path):
+def test_options_that_an_optimizer_replaces_are_refused(option, tmp_path):
     words = ["--model", "galit", "--data", "cora", "--optimizer", "SGD", f"--{option}=1"]
     (tmp_path / "mine.yaml").write_text("optimizer:\n  class_path: torch.optim.SGD\n")
     in_file = [*words[:4], "--config", str(tmp_path / "mine.yaml"), words[-1]]
@@ -253,7 +253,7 @@ def test_a_recipe_can_be_chosen_or_left_out():
     assert make_plan("fit", ["--model", "knowformer", "--data", "kinship"]).recipe == ""
 
 
-def test_class_paths_pass_through():
+def test_class_paths_are_passed_on():
     plan = make_plan("fit", ["--model", "my.package.Module", "--data", "my.package.Data"])
     assert plan.arguments == ("--model=my.package.Module", "--data=my.package.Data")
     assert (plan.model, plan.data) == ("module", "data")
@@ -267,7 +267,7 @@ def test_seed_is_short_for_seed_everything():
         assert plan.arguments[-2:] == ("--seed_everything", "5")
 
 
-def test_early_stopping_watches_the_metric_of_the_task():
+def test_early_stopping_monitors_the_metric_of_the_task():
     names = ["--model", "knowformer", "--data", "umls"]
     plan = make_plan("fit", [*names, "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.patience=2"])
     assert "--trainer.callbacks.monitor=val/mrr" in plan.arguments
@@ -297,7 +297,7 @@ def test_plugin_encoders_are_found_by_name(monkeypatch):
 
 
 @pytest.mark.parametrize("typed", ["gcn", "GCN"])
-def test_a_preset_goes_before_a_plugin_of_its_name(typed, monkeypatch, capsys):
+def test_a_preset_is_preferred_to_a_plugin_of_its_name(typed, monkeypatch, capsys):
     from importlib.metadata import EntryPoint
 
     from graphzoo.catalog import classes as registry
@@ -338,7 +338,7 @@ def test_header_ends_where_the_settings_begin(tmp_path):
     assert read_header(file) == {"key": "value: more"}, "as editors on Windows begin a file"
 
 
-def test_nearest_names():
+def test_nearest_names_are_found():
     assert nearest("knowfromer", ["nodeformer", "knowformer"]) == ["knowformer", "nodeformer"]
     assert nearest("fb15k", ["umls", "fb15k237"]) == ["fb15k237"]
     assert nearest("zzz", ["umls"]) == []
@@ -349,7 +349,7 @@ def test_shorten_keeps_the_first_lines():
     assert len(shorten("x" * 1000)) == 400
 
 
-def test_an_unknown_kind_names_all_and_a_models_best_score_is_that_nearest_to_the_papers(cli):
+def test_an_unknown_kind_names_all_and_the_listed_score_is_nearest_to_the_paper(cli):
     refused = cli("list", "foo")
     assert refused.status == 2 and "unknown kind 'foo'\nThere are: model, data, recipe" in refused.err
     scores = {"above": 0.9, "near": 0.59, "below": 0.3}
@@ -363,7 +363,7 @@ def test_an_unknown_kind_names_all_and_a_models_best_score_is_that_nearest_to_th
 
 
 @pytest.mark.parametrize("command", [["fit", "--model=galit"], ["compare"]])
-def test_a_folder_given_as_data_is_told_how_to_be_given(cli, command):
+def test_a_folder_given_as_data_is_refused_with_a_remedy(cli, command):
     Path("club").mkdir()
     refused = cli(*command, "--data=club")
     assert (

@@ -1,4 +1,4 @@
-"""A run of two processes by the command: one voice, one run directory, the figures of a single process."""
+"""Runs of two processes by the command: one output, one run directory, the scores of a single process."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ THREE = (
 
 @pytest.fixture
 def few(tmp_path, monkeypatch):
-    """Two training triples and one to validate and one to test."""
+    """Data with two training triples, one for validation and one for the test."""
     monkeypatch.chdir(tmp_path)
     Path("few").mkdir()
     Path("few/train.txt").write_text("a\tr\tb\nb\tr\tc\n")
@@ -57,7 +57,7 @@ def test_three_processes_share_two_triples(few, capsys):
 @pytest.mark.fault(
     "a run of several processes is refused before training", "one message; its run directory is removed"
 )
-def test_several_processes_that_cannot_start_leave_nothing(few):
+def test_several_processes_that_cannot_start_leave_no_files(few):
     done = start(f"{THREE} --data.batch_size 1")
     assert done.returncode == 2, done.stderr
     assert "batch_size 1 is less than the 3 processes" in done.stderr
@@ -66,7 +66,7 @@ def test_several_processes_that_cannot_start_leave_nothing(few):
 
 @pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
 @pytest.mark.fault("a strategy that starts its processes from Python", "refused with a strategy that works")
-def test_a_strategy_that_no_command_can_have(few, strategy, capsys):
+def test_strategies_that_the_command_cannot_use_are_refused(few, strategy, capsys):
     command = THREE.replace("strategy ddp", f"strategy {strategy}")
     assert cli.main(command.split()) == 2
     assert "--trainer.strategy=ddp" in capsys.readouterr().err and not Path("run").exists()
@@ -77,7 +77,7 @@ def test_a_strategy_that_no_command_can_have(few, strategy, capsys):
     "one of several training processes runs out of memory",
     "all processes end; the message has an option that needs less memory",
 )
-def test_memory_runs_out_in_one_process(tmp_path, monkeypatch):
+def test_both_processes_end_if_one_runs_out_of_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     process_jobs.write_families(tmp_path / "families")
     done = start(
@@ -85,14 +85,14 @@ def test_memory_runs_out_in_one_process(tmp_path, monkeypatch):
         "--trainer.devices 2 --trainer.strategy ddp --model.encoder.hidden_channels 8 --run_dir run "
         "--trainer.callbacks+ helpers.own.RunOutInside --trainer.callbacks.step 2",
         PYTHONPATH=os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")]),
-    )  # the first process to come there is the one; the other waits for its gradients
+    )  # the first process to arrive runs out of memory, the other waits for its gradients
     assert done.returncode == 1, done.stderr
     assert "Take a smaller --data.micro_batch_size" in done.stderr and "Traceback" not in done.stderr
     assert "continuing with" not in done.stderr
 
 
 @pytest.mark.slow
-def test_two_processes_write_what_one_reads(tmp_path, capsys, monkeypatch):
+def test_a_run_of_two_processes_is_read_by_one(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     process_jobs.write_families(tmp_path / "families")
     options = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp --trainer.max_epochs 1"

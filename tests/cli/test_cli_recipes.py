@@ -1,4 +1,4 @@
-"""Every shipped recipe trains a step and is tested, on a graph that needs no download."""
+"""Recipes of KnowFormer, `graphzoo reproduce` and `graphzoo doctor` from the command line."""
 
 import json
 import os
@@ -29,8 +29,10 @@ PRESETS = {
     if "-link" not in preset.name
 }
 RECIPES = list(PRESETS)
-TELL_QUERIES = [name for name in RECIPES if re.search(r"\d queries", PRESETS[name].header.get("differs", ""))]
-# Each recipe's own data where they are small; the whole batch would take minutes.
+STATE_QUERIES = [
+    name for name in RECIPES if re.search(r"\d queries", PRESETS[name].header.get("differs", ""))
+]
+# Recipes whose own data are small.
 SMALL_DATA = ["nell995-v1", "fb15k237-v1"]
 ONE_STEP = [
     "--trainer.max_epochs=1", "--trainer.limit_val_batches=1", "--trainer.limit_test_batches=1",
@@ -70,15 +72,15 @@ def test_recipe_on_its_own_data(cli, results, name):
 
 
 @pytest.mark.skipif(not os.environ.get("GRAPHZOO_DATA"), reason="GRAPHZOO_DATA is not set: no raw data")
-@pytest.mark.parametrize("name", TELL_QUERIES)
-def test_number_of_training_queries_is_that_of_the_data(name):
-    """An epoch has no more of them than training triples, whatever the limit of batches."""
+@pytest.mark.parametrize("name", STATE_QUERIES)
+def test_recipes_state_the_number_of_training_queries(name):
+    """An epoch has at most as many queries as training triples, whatever the limit of batches."""
     preset = PRESETS[name]
     settings = yaml.safe_load(preset.path.read_text(encoding="utf-8"))
     graph, _ = load_knowledge_graph(preset.header["data"], download=False)
     trainer, batch_size = settings["trainer"], settings["data"]["init_args"]["batch_size"]
-    asked = trainer["max_epochs"] * min(trainer["limit_train_batches"] * batch_size, len(graph.train))
-    assert f"{asked:,} queries" in preset.header["differs"]
+    num_queries = trainer["max_epochs"] * min(trainer["limit_train_batches"] * batch_size, len(graph.train))
+    assert f"{num_queries:,} queries" in preset.header["differs"]
 
 
 def test_paper_values_come_from_the_recipe():
@@ -98,7 +100,7 @@ def test_mean_and_deviation():
 
 
 def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, monkeypatch):
-    # In this process, for speed; the real one is in `test_reproduce_runs_each_seed_in_a_clean_process`.
+    # In this process, for speed. `test_reproduce_starts_a_clean_process_per_seed` covers new processes.
     monkeypatch.setattr(reproduce_module, "run_command", main)
     command = [
         "reproduce",
@@ -120,7 +122,7 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
     stopped = cli(*command, *stop)
     assert stopped.status == 143 and "to continue" in stopped.err
     assert not (row / "seed-0/results.json").exists()
-    done = cli(*command, *stop)  # seed 0 goes on, seed 1 is stopped in its turn
+    done = cli(*command, *stop)  # seed 0 resumes, then seed 1 is stopped
     assert done.status == 143 and "seed 0: resumes" in done.err and "seed 1: starts" in done.err
     first = (row / "seed-0/results.json").stat().st_mtime_ns
     finished = cli(*command, *stop)
@@ -130,7 +132,7 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
     second.write_text(json.dumps(json.loads(second.read_text()) | {"resumed": "with other settings"}))
     refused = cli(*command, "--seeds=0-2", *stop)
     assert refused.status == 2 and "seed 1 was resumed with other settings" in refused.err
-    assert "starts" not in refused.err, "before a further seed takes its time"
+    assert "starts" not in refused.err, "refused before seed 2 is trained"
     second.write_text(json.dumps(json.loads(second.read_text()) | {"resumed": None}))
     assert (row / "seed-0/results.json").stat().st_mtime_ns == first
 
@@ -147,7 +149,7 @@ def test_reproduce_resumes_and_never_runs_a_finished_seed_again(cli, results, mo
 
 @pytest.fixture
 def finished_row(workplace):
-    """A row of three seeds that are finished."""
+    """A row of three finished seeds."""
     content = {"metrics": {"test/mrr": 0.5}, "config_hash": "a", "data_fingerprint": "b"}
     for seed in range(3):
         (workplace / f"row/seed-{seed}").mkdir(parents=True)
@@ -170,7 +172,7 @@ def test_reproduce_averages_seeds_of_one_setting_only(cli, finished_row, key, va
 
 
 def test_a_seed_without_test_scores_ends_the_row_at_once(cli, monkeypatch):
-    """As a configuration file with `limit_test_batches: 0` makes it."""
+    """A configuration file with `limit_test_batches: 0` has this effect."""
     started = []
 
     def run(words):
@@ -186,8 +188,8 @@ def test_a_seed_without_test_scores_ends_the_row_at_once(cli, monkeypatch):
     assert started == ["seed-0"]
 
 
-def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, monkeypatch, finished_row):
-    """Trap: Lightning starts its further processes with the command line of the first."""
+def test_reproduce_starts_a_clean_process_per_seed(cli, monkeypatch, finished_row):
+    """Lightning starts processes of further devices with the command line of the calling process."""
     (finished_row / "seed-1/results.json").rename(finished_row / "seed-1/notes.txt")
     started = []
 
@@ -219,7 +221,7 @@ def test_reproduce_runs_each_seed_in_a_clean_process_and_removes_nothing(cli, mo
     assert not {"LOCAL_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR"} & set(environment)
 
 
-def test_a_seeds_process_gives_its_status_back(monkeypatch):
+def test_run_command_returns_the_exit_status(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     assert run_command(["--version"]) == 0
     assert run_command(["fit"]) == 2
@@ -227,8 +229,8 @@ def test_a_seeds_process_gives_its_status_back(monkeypatch):
 
 @pytest.mark.parametrize("own", [0, 1])
 @pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
-def test_who_asks_to_stop_while_a_seed_ends_is_heard(monkeypatch, tmp_path, name, status, own):
-    """Also Ctrl-C's signal for this process alone, as `kill -INT` and supervisors send it."""
+def test_a_signal_while_a_seed_ends_is_not_lost(monkeypatch, tmp_path, name, status, own):
+    """The signal reaches this process alone, as from `kill -INT` or a supervisor."""
     script = tmp_path / "seed"
     script.write_text(f"#!/bin/sh\ntrap '' TERM\nkill -{name} $PPID\nsleep 0.2\nexit {own}\n")
     script.chmod(0o755)
@@ -236,17 +238,17 @@ def test_who_asks_to_stop_while_a_seed_ends_is_heard(monkeypatch, tmp_path, name
     assert run_command(["fit"]) == status
 
 
-@pytest.mark.parametrize(("in_foreground", "told"), [(False, 2), (True, 1)])
-def test_a_signal_for_the_command_alone_reaches_the_seed(monkeypatch, tmp_path, in_foreground, told):
-    """Of two: in the foreground of a terminal the first may be a Ctrl-C, which the seed has got itself."""
+@pytest.mark.parametrize(("in_foreground", "received"), [(False, 2), (True, 1)])
+def test_signals_to_the_command_alone_are_passed_to_the_seed(monkeypatch, tmp_path, in_foreground, received):
+    """In the foreground of a terminal the first of two may be a Ctrl-C, which the seed receives as well."""
     script = tmp_path / "seed"
     once = "sleep 0.5\nkill -INT $PPID\n"
-    script.write_text(f"#!/bin/sh\ntrap 'echo told >> told' INT\n{once}{once}sleep 0.5\n")
+    script.write_text(f"#!/bin/sh\ntrap 'echo received >> received' INT\n{once}{once}sleep 0.5\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     monkeypatch.setattr(start_module, "_is_in_foreground", lambda: in_foreground)
     assert run_command(["fit"]) == 130
-    assert Path("told").read_text() == "told\n" * told
+    assert Path("received").read_text() == "received\n" * received
 
 
 def test_reproduce_help_anywhere(cli):
@@ -254,7 +256,7 @@ def test_reproduce_help_anywhere(cli):
     assert result.status == 0 and "usage: graphzoo reproduce" in result.out
 
 
-def test_doctor_reports_what_is_live(cli):
+def test_doctor_reports_packages_and_backends(cli):
     report = cli("doctor")
     assert report.status == 0
     assert "default (numba): works" in report.out
@@ -276,7 +278,7 @@ def test_doctor_names_every_required_package_that_is_missing(cli, monkeypatch, i
     assert report.status == 1
     if is_installed:
         assert missing == ["wandb", "nowhere"]
-    else:  # of the checkout
+    else:  # requirements in pyproject.toml
         assert {"torch", "wandb", "optuna", "omegaconf", "safetensors", "scipy"} <= set(missing)
 
 
@@ -294,7 +296,7 @@ def test_doctor_says_what_the_cache_holds(cli, monkeypatch, tmp_path):
 
 
 def test_doctor_checks_a_gpu_s_ops_steps_and_processes(cli, monkeypatch):
-    """The same checks on the CPU: what they do is tested here, what a GPU answers is not."""
+    """The checks run on the CPU here: this tests the checks, not the results of a GPU."""
     monkeypatch.setattr(sys, "executable", warm_python.python())
     report = cli("doctor", "--gpu", "--device", "cpu", "--quick", "--out", "found.json")
     assert report.status == 0, report.out
@@ -314,7 +316,7 @@ def test_doctor_checks_a_gpu_s_ops_steps_and_processes(cli, monkeypatch):
 
 
 def test_doctor_sees_gradients_that_are_nan():
-    """Python's max passes over a NaN that is not the first."""
+    """Python's `max` ignores a NaN that is not its first argument."""
 
     def make():
         def run(backend, x, y):
@@ -373,8 +375,8 @@ def test_download_of_the_embedded_graph_needs_no_network(cli):
     assert result.status == 0 and Path(result.out.split(": ")[1].strip()).is_dir()
 
 
-def test_reproduce_leaves_a_run_to_its_writer(cli, monkeypatch, finished_row):
-    """In another terminal, before the run has its first checkpoint."""
+def test_reproduce_refuses_a_run_of_another_process(cli, monkeypatch, finished_row):
+    """Another process writes the run, which has no checkpoint yet."""
     monkeypatch.setattr(reproduce_module, "run_command", lambda words: 1)
     run = finished_row / "seed-1"
     (run / "results.json").rename(run / "config.yaml")
@@ -390,8 +392,8 @@ def test_reproduce_leaves_a_run_to_its_writer(cli, monkeypatch, finished_row):
     assert not run.exists()
 
 
-def test_the_options_of_a_row_stay_while_a_first_run_is_written(cli, monkeypatch, workplace):
-    """Later its figures would be taken for those of the options of whoever came second."""
+def test_options_of_a_row_are_fixed_while_its_first_run_is_written(cli, monkeypatch, workplace):
+    """Otherwise the scores of this run would be filed under the options of the second command."""
     monkeypatch.setattr(reproduce_module, "run_command", lambda words: 1)
     command = ["reproduce", "knowformer", "umls", "--out=row", "--seeds=0"]
     run = workplace / "row" / "seed-0"
@@ -402,17 +404,17 @@ def test_the_options_of_a_row_stay_while_a_first_run_is_written(cli, monkeypatch
     writer.take()
     refused = cli(*command)
     assert refused.status == 2 and "row holds seeds with other options" in refused.err
-    assert "seed-0 is being written" in cli(*command, "--model.lr=0.1").err, "the same, typed otherwise"
+    assert "seed-0 is being written" in cli(*command, "--model.lr=0.1").err, "the same option, written with ="
     writer.release()
-    assert cli(*command).status == 1, "nothing has come of the other options"
+    assert cli(*command).status == 1, "no run has the other options"
 
 
 @pytest.mark.parametrize(
-    "seeds, told",
+    "seeds, message",
     [("0-99999999999", "more than 10,000 numbers"), ("4294967296", "numbers from 0 to 4294967295")],
 )
-def test_too_many_and_too_large_seeds_are_refused_before_anything_is_written(cli, workplace, seeds, told):
+def test_too_many_and_too_large_seeds_are_refused_before_anything_is_written(cli, workplace, seeds, message):
     for command in ("reproduce", "search"):
         refused = cli(command, "gcn", "cora", f"--seeds={seeds}", "--out=row")
-        assert refused.status == 2 and told in refused.err, refused.err
+        assert refused.status == 2 and message in refused.err, refused.err
     assert not (workplace / "row").exists()

@@ -1,4 +1,4 @@
-"""Interrupted and resumed runs are the uninterrupted one; checkpoints are not trusted."""
+"""A resumed run equals an uninterrupted one, and checkpoints are not trusted."""
 
 import os
 import pickle
@@ -34,8 +34,8 @@ MICRO = ["--data.batch_size=16", "--data.micro_batch_size=4"]
     "name, status, epoch, batch",
     [("SIGTERM", 143, 0, 5), ("SIGINT", 130, 1, 2), ("SIGTERM", 143, 1, 14), ("SIGTERM", 143, 2, 0)],
 )
-def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch):
-    """Stops in the middle of a step of four micro-batches, and in the first and last of an epoch."""
+def test_a_resumed_run_equals_an_uninterrupted_one(fit, cli, results, name, status, epoch, batch):
+    """Stops inside a step of four micro-batches, and in the first and the last step of an epoch."""
     settings = [*MICRO, "--model.lr_milestones=[1]", "--trainer.log_every_n_steps=1"]
     fit("--run_dir=whole", *settings, epochs=4)
     stop = ["--trainer.callbacks+=helpers.own.SendSignal", f"--trainer.callbacks.name={name}"]
@@ -44,7 +44,7 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
     assert "graphzoo fit --ckpt_path parts --trust" in stopped.err and len(stopped.err.splitlines()) <= 6
     assert not Path("parts/results.json").exists()
     if name == "SIGTERM":
-        assert SendSignal.then == signal.SIG_DFL, "a second one ends the process"
+        assert SendSignal.then == signal.SIG_DFL, "a second signal ends the process"
     resumed = cli("fit", "--ckpt_path", "parts", "--trust")
     assert resumed.status == 0, resumed.err
     same_training("whole/checkpoints/last.ckpt", "parts/checkpoints/last.ckpt")
@@ -56,7 +56,7 @@ def test_resumed_is_uninterrupted(fit, cli, results, name, status, epoch, batch)
 @pytest.mark.fault(
     "SLURM ends or requeues a job", "last.ckpt is written after the current step, as after SIGTERM"
 )
-def test_a_job_that_slurm_ends_leaves_its_last_step(fit, cli, monkeypatch):
+def test_a_job_ended_by_slurm_saves_its_last_step(fit, cli, monkeypatch):
     job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 1, "PROCID": 0, "LOCALID": 0, "NODEID": 0}
     for name, value in job.items():
         monkeypatch.setenv(f"SLURM_{name}", str(value))
@@ -79,13 +79,13 @@ def test_where_nothing_can_be_saved_a_signal_stops_at_once(fit, name, status, ep
     stop += [f"--trainer.callbacks.epoch={epoch}", f"--trainer.callbacks.batch={batch}"]
     stop += [f"--trainer.num_sanity_val_steps={int(epoch == -1)}"]
     stopped = fit("--run_dir=parts", *MICRO, *stop, epochs=1, status=status)
-    assert SendSignal.then is None, "not a word further"
+    assert SendSignal.then is None, "the signal raises at once"
     assert ("Resume with" if epoch == -2 else "Start again") in stopped.err
     assert len(list(Path("parts").glob("checkpoints/*"))) == (2 if epoch == -2 else 0)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_finished_run_can_go_on_longer(fit, cli):
+def test_a_finished_run_can_be_trained_longer(fit, cli):
     fit("--run_dir=whole", epochs=3)
     fit("--run_dir=parts", epochs=2)
     assert cli("fit", "--ckpt_path", "parts", "--trainer.max_epochs=3").status == 0
@@ -93,8 +93,8 @@ def test_a_finished_run_can_go_on_longer(fit, cli):
     assert Path("parts/config.1.yaml").is_file(), "the earlier configuration is kept"
 
 
-def test_numbers_that_begin_whole_do_not_stay_so(fit, cli):
-    """The timer of `max_time` counts from 0, and a rate of 1 falls."""
+def test_integers_in_a_checkpoint_may_become_floats(fit, cli):
+    """The timer of `max_time` starts at the integer 0, and a learning rate of 1 becomes a fraction."""
     begin = ["--trainer.max_time=00:01:00:00", "--optimizer=SGD", "--optimizer.lr=1"]
     fit("--run_dir=run", *begin, "--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5", epochs=1)
     resumed = cli("fit", "--ckpt_path=run", "--trainer.max_epochs=2")
@@ -102,10 +102,10 @@ def test_numbers_that_begin_whole_do_not_stay_so(fit, cli):
     assert load("run/checkpoints/last.ckpt")["epoch"] == 1
 
 
-def test_a_killed_run_does_not_keep_rows_that_its_checkpoint_does_not_know(fit, cli):
+def test_a_resumed_run_drops_metrics_after_its_checkpoint(fit, cli):
     fit("--run_dir=whole", "--trainer.log_every_n_steps=1", epochs=2)
     fit("--run_dir=short", "--trainer.log_every_n_steps=1", epochs=1)
-    # kill -9 in the second epoch: metrics.csv is ahead of last.ckpt
+    # As after kill -9 in the second epoch: metrics.csv has rows after last.ckpt.
     shutil.copytree("whole", "killed")
     Path("killed/results.json").unlink()
     shutil.copy("short/checkpoints/last.ckpt", "killed/checkpoints/last.ckpt")
@@ -138,7 +138,7 @@ def test_a_run_on_files_of_another_folder_says_where_to_start(
 
 @pytest.mark.fault("a run directory is moved and then resumed", "its best checkpoint stays the best")
 def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
-    """Lightning forgets the best score when the folder has another name: a worse epoch would replace it."""
+    """Lightning forgets the best score if the folder is renamed; a worse epoch would replace best.ckpt."""
     shutil.copytree(trained, "moved")
     best = load("moved/checkpoints/best.ckpt")
     assert (
@@ -155,7 +155,7 @@ def test_a_moved_run_keeps_its_best_checkpoint(trained, cli):
     "refused with both values of each setting; --override resumes",
 )
 def test_contradicting_settings_stop_a_resume(trained, cli):
-    """Trap: Lightning lets the checkpoint's settings win while config.yaml shows the others."""
+    """Lightning would train with the checkpoint's settings while config.yaml shows the new ones."""
     shutil.copytree(trained, "run")
     result = cli("fit", "--ckpt_path", "run", "--model.lr=0.9", "--trainer.max_epochs=3")
     assert result.status == 2
@@ -168,8 +168,8 @@ def test_contradicting_settings_stop_a_resume(trained, cli):
         assert result.status == 2 and "A resumed run cannot change these" in result.err
 
 
-def test_clipping_and_an_optimiser_that_were_not_there_stop_a_resume(trained, cli, results):
-    """Trap: the run is filed, and averaged, under settings that its first epochs never had."""
+def test_added_clipping_or_optimiser_stops_a_resume(trained, cli, results):
+    """Otherwise results would be averaged under settings that the first epochs did not have."""
     shutil.copytree(trained, "run")
     more = ["--trainer.max_epochs=3", "--trainer.gradient_clip_val=0.001"]
     refused = cli("fit", "run", *more)
@@ -201,8 +201,8 @@ def test_override_really_changes_the_learning_rate(trained, cli):
     assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
 
 
-def test_what_is_trained_without_checkpoints_is_tested_itself(trained, cli, results):
-    """Not the best checkpoint of the training before."""
+def test_without_checkpoints_the_last_weights_are_tested(trained, cli, results):
+    """The test does not use the best checkpoint of the earlier training."""
     shutil.copytree(trained, "run")
     before = results("run")["metrics"]["test/mrr"]
     done = cli("fit", "run", "--trainer.max_epochs=4", "--trainer.enable_checkpointing=false")
@@ -211,7 +211,7 @@ def test_what_is_trained_without_checkpoints_is_tested_itself(trained, cli, resu
 
 
 def test_override_leaves_a_users_own_optimiser_alone(fit, cli):
-    """The rate of the task is not its rate."""
+    """`--model.lr` does not belong to an optimiser given by `--optimizer`."""
     fit("--run_dir=run", "--optimizer=SGD", "--optimizer.lr=0.1", "--optimizer.weight_decay=0.01", epochs=1)
     more = ["--model.lr=0.05", "--model.weight_decay=0.5", "--override", "--trainer.max_epochs=2"]
     done = cli("fit", "run", *more)
@@ -232,7 +232,7 @@ def test_other_data_stop_a_resume(trained, cli, tiny_kg):
 
 @pytest.mark.fault("a run is resumed on other data with --override", "a warning, and the run is marked")
 @pytest.mark.parametrize("folder", ["run", "new"])
-def test_other_data_are_told_and_noted_where_they_are_wanted(folder, trained, cli, tiny_kg, results, caplog):
+def test_override_on_other_data_warns_and_marks_the_run(folder, trained, cli, tiny_kg, results, caplog):
     shutil.copytree(trained, "run")
     shutil.copytree(tiny_kg, "other")
     lines = Path("other/train.txt").read_text().splitlines()
@@ -244,13 +244,13 @@ def test_other_data_are_told_and_noted_where_they_are_wanted(folder, trained, cl
     result = cli("fit", *more, "--data.path=other")
     assert result.status == 0, result.err
     assert caplog.text.count("the weights may have been trained on parts of this") == 1
-    told = "on other data after epoch 2"
-    assert results(folder)["resumed"] == told
-    assert f"# resumed: {told}\n" in Path(folder, "config.yaml").read_text()
-    assert cli("fit", folder, "--trainer.max_epochs=4").status == 0 and results(folder)["resumed"] == told
+    expected = "on other data after epoch 2"
+    assert results(folder)["resumed"] == expected
+    assert f"# resumed: {expected}\n" in Path(folder, "config.yaml").read_text()
+    assert cli("fit", folder, "--trainer.max_epochs=4").status == 0 and results(folder)["resumed"] == expected
 
 
-def test_validations_of_other_data_are_not_the_run_s(trained, cli, tiny_kg, results):
+def test_validation_scores_on_other_data_are_dropped(trained, cli, tiny_kg, results):
     shutil.copytree(tiny_kg, "other")
     lines = Path("other/train.txt").read_text().splitlines()
     Path("other/train.txt").write_text("\n".join([*lines[1:], "entity3\tnext\tentity9"]) + "\n")
@@ -261,7 +261,7 @@ def test_validations_of_other_data_are_not_the_run_s(trained, cli, tiny_kg, resu
 
 
 def test_a_test_needs_no_model_and_no_data(trained, cli):
-    """Trap: LightningCLI asks for --model although the checkpoint knows it."""
+    """LightningCLI requires --model, although the checkpoint knows it."""
     assert cli("test", "--ckpt_path", trained).status == 0
     assert cli("test", "--ckpt_path", trained / "checkpoints").status == 0
     assert cli("test", "--ckpt_path", trained / "checkpoints" / "last.ckpt").status == 0
@@ -270,8 +270,8 @@ def test_a_test_needs_no_model_and_no_data(trained, cli):
 @pytest.mark.fault("a checkpoint outside its run directory", "refused without --data; works with it")
 def test_a_lone_checkpoint_asks_for_data_and_then_works(trained, cli, tiny_kg, results):
     shutil.copy(trained / "checkpoints" / "best.ckpt", "lone.ckpt")
-    asked = cli("test", "--ckpt_path", "lone.ckpt")
-    assert asked.status == 2 and "Add --data NAME" in asked.err
+    refused = cli("test", "--ckpt_path", "lone.ckpt")
+    assert refused.status == 2 and "Add --data NAME" in refused.err
     done = cli("test", "--ckpt_path", "lone.ckpt", "--data=kg", "--data.path", tiny_kg, "--run_dir=out")
     assert done.status == 0, done.err
     assert results("out")["metrics"] == results(trained)["metrics"]
@@ -288,7 +288,7 @@ def test_another_encoder_is_refused_before_the_weights(trained, cli):
     assert "--model.encoder.hidden_channels: 8 in the checkpoint, 16 now" in result.err
 
 
-def test_judging_settings_may_differ(trained, cli, results):
+def test_evaluation_settings_may_differ(trained, cli, results):
     assert cli("test", "--ckpt_path", trained, "--model.ties=pessimistic", "--run_dir=out").status == 0
     assert results("out")["metrics"]["test/mrr"] <= results(trained)["metrics"]["test/mrr"]
 
@@ -314,11 +314,11 @@ def test_best_and_last_mean_the_newest_run(workplace):
         locate("fit", "last", pattern="other-umls")
 
 
-# Checkpoints that are damaged, or written by somebody who means harm
+# Damaged and malicious checkpoints
 
 
 class Payload:
-    """Runs code when it is unpickled without protection."""
+    """Runs a shell command when it is unpickled."""
 
     def __reduce__(self):
         return os.system, (f"touch {os.getcwd()}/harmed",)
@@ -387,7 +387,7 @@ def test_a_hostile_run_configuration_is_not_imported(trained, cli, monkeypatch, 
     assert trusted.status == 0 and Path("harmed").exists(), "the flag does what it says"
 
 
-# YAML reads class_path and dlr.evil.Payload here; none of both stands in the text.
+# YAML decodes this to class_path and dlr.evil.Payload, neither of which occurs in the text.
 ESCAPED = '"cl\\x61ss_path": "dlr\\x2eevil\\x2ePayload"\n"init_args": {"cmd": "x"}\n'
 EVIL = """
 from pathlib import Path
@@ -517,7 +517,7 @@ def test_a_full_folder_for_temporary_files_is_named(trained, cli, tmp_path, monk
     )
 
 
-def test_a_file_that_is_called_like_a_setting_is_named(trained, cli, workplace):
+def test_a_file_named_like_a_setting_is_reported(trained, cli, workplace):
     (workplace / "l2").write_text("mine")
     result = cli("test", "--ckpt_path", trained)
     assert result.status == 2
@@ -527,7 +527,7 @@ def test_a_file_that_is_called_like_a_setting_is_named(trained, cli, workplace):
 
 
 def test_what_a_run_configuration_keeps_without_trust(trained, cli, results):
-    """Plain settings and the callbacks that end a training are kept; others are left out of a test aloud."""
+    """Plain settings and stopping callbacks are kept. A test drops and names the others; a resume refuses."""
     config = yaml.safe_load((trained / "config.yaml").read_text())
     stopping = {
         "class_path": "lightning.pytorch.callbacks.EarlyStopping",
@@ -626,7 +626,7 @@ def test_options_of_the_last_logger_leave_the_settings_of_the_others():
     assert without_repeated(twice, ["wandb"], newest=False) == twice[:2], "two of the run's own stay"
 
 
-def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
+def test_a_resume_keeps_the_loggers_and_settings_it_may_not_use(trained, cli):
     shutil.copytree(trained, "run")
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     csv = [
@@ -648,7 +648,7 @@ def test_a_resume_keeps_the_loggers_and_what_it_may_not_read(trained, cli):
 @pytest.mark.fault(
     "a truncated checkpoint", "refused with its size; a complete checkpoint in the same folder is named"
 )
-def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
+def test_the_size_of_a_damaged_checkpoint_and_a_complete_one_are_named(trained, cli):
     shutil.copytree(trained, "run")
     last = Path("run/checkpoints/last.ckpt")
     last.write_bytes(last.read_bytes()[:5000])
@@ -661,7 +661,7 @@ def test_a_damaged_checkpoint_names_its_size_and_a_whole_one(trained, cli):
     "one bit of a weight in a checkpoint is flipped", "refused, although torch itself would load it"
 )
 def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
-    """torch loads such a file without a word."""
+    """torch loads such a file without an error."""
     path = tmp_path / "x.ckpt"
     torch.save({"state_dict": {"weight": torch.arange(1000.0) + 0.5}}, path)
     content = bytearray(path.read_bytes())
@@ -673,7 +673,7 @@ def test_a_changed_byte_of_a_weight_is_noticed(tmp_path):
 
 @pytest.mark.fault("a file of another kind is given as a checkpoint", "refused with its size")
 @pytest.mark.parametrize("content", [b"", b"PK", b"hello, this is text", pickle.dumps({"a": 1})])
-def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, content):
+def test_other_files_are_refused_as_checkpoints(tmp_path, content):
     path = tmp_path / "x.ckpt"
     path.write_bytes(content)
     with pytest.raises(UsageError, match="no checkpoint|not a checkpoint"):
@@ -681,7 +681,7 @@ def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path, content):
 
 
 def test_checkpoints_hold_plain_values_only(trained):
-    """Trap: `_parse_ckpt_path` and every safe loader read weights and plain values, nothing else."""
+    """Lightning's `_parse_ckpt_path` and `torch.load(weights_only=True)` read nothing else."""
     for name in ("best", "last"):
         checkpoint = load(trained / "checkpoints" / f"{name}.ckpt")
         assert checkpoint["graphzoo"]["encoder"]["class_path"] == "graphzoo.encoders.KnowFormer"
@@ -697,16 +697,16 @@ def test_a_run_resumed_with_other_settings_says_that_no_command_repeats_it(train
     assert "run has finished its 4 epochs; --trainer.max_epochs N trains on\n" in again.err, (
         "and stays marked"
     )
-    told = "with other settings after epoch 3"
-    assert results("run")["resumed"] == told
+    expected = "with other settings after epoch 3"
+    assert results("run")["resumed"] == expected
     shown = cli("results", "run", "--commands", "--format=markdown").out
-    assert f"| resumed {told}: no single command repeats it |" in shown
+    assert f"| resumed {expected}: no single command repeats it |" in shown
     (group,) = group_records(find_records([Path("run")]))
     assert "no single command" in str(_facts(group)) and "This run again" not in str(_facts(group))
 
 
-def test_the_seed_of_a_test_makes_no_further_run(trained, cli, results, tiny_kg):
-    """The weights are those of one training, whose seed the checkpoint knows."""
+def test_the_seed_of_a_test_does_not_replace_that_of_the_run(trained, cli, results, tiny_kg):
+    """Results of a test have the seed of the training, which the checkpoint knows."""
     trained_with = results(trained)["seed"]
     assert cli("test", trained, "--seed", 7, "--run_dir", "again").status == 0
     lone = ["--ckpt_path", trained / "checkpoints" / "best.ckpt", "--data=kg", "--data.path", tiny_kg]
@@ -718,19 +718,19 @@ def test_a_test_of_a_run_resumed_with_other_settings_says_so(trained, cli, resul
     shutil.copytree(trained, "run")
     assert cli("fit", "run", "--trainer.max_epochs=3", "--model.lr=0.02", "--override").status == 0
     assert cli("test", "run", "--run_dir", "tested").status == 0
-    told = "with other settings after epoch 2"
-    assert results("tested")["resumed"] == told
+    expected = "with other settings after epoch 2"
+    assert results("tested")["resumed"] == expected
     shown = cli("results", "tested", "--commands", "--format=markdown").out
-    assert f"resumed {told} |" in shown and "`graphzoo test" in shown
+    assert f"resumed {expected} |" in shown and "`graphzoo test" in shown
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_new_run_is_not_begun_where_its_checkpoint_ends(trained, cli, epochs):
+def test_a_new_run_without_epochs_left_is_refused(trained, cli, epochs):
     """It would train nothing and keep no checkpoint."""
     again = cli("fit", "--ckpt_path", trained, f"--trainer.max_epochs={epochs}", "--run_dir=new")
     assert again.status == 2 and not Path("new/results.json").exists()
-    told = f"last.ckpt has had 2 epochs and --trainer.max_epochs is {epochs}\nGive 3 or more\n"
-    assert "new: nothing is left to train, as " in again.err and again.err.endswith(told)
+    expected = f"last.ckpt has had 2 epochs and --trainer.max_epochs is {epochs}\nGive 3 or more\n"
+    assert "new: nothing is left to train, as " in again.err and again.err.endswith(expected)
 
 
 @pytest.mark.parametrize("more", [[], ["--quiet"]])
@@ -739,8 +739,8 @@ def test_fewer_epochs_than_are_done_are_refused(trained, cli, more):
     before = Path("run/config.yaml").read_text()
     again = cli("fit", "run", "--trainer.max_epochs=1", *more)
     assert Path("run/config.yaml").read_text() == before
-    told = (
+    expected = (
         "run: training is past epoch 2, and --trainer.max_epochs is 1\n"
         "Give more than 2, or test it: graphzoo test run\n"
     )
-    assert again.status == 2 and again.err.endswith(told) and "finished" not in again.err
+    assert again.status == 2 and again.err.endswith(expected) and "finished" not in again.err

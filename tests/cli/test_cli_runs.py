@@ -1,4 +1,4 @@
-"""What a run writes, what follows from its seed, and the same run from Python."""
+"""Files of a run, its seed and options, loggers, and the same run from Python."""
 
 import csv
 import io
@@ -40,7 +40,7 @@ def printed(result):
     return yaml.safe_load(result.out)
 
 
-def test_a_run_directory_holds_everything(fit, results, workplace):
+def test_files_of_a_run_directory(fit, results, workplace):
     result = fit()
     (run,) = workplace.glob("runs/knowformer-kg/*")
     assert {path.name for path in run.iterdir()} == {
@@ -51,7 +51,7 @@ def test_a_run_directory_holds_everything(fit, results, workplace):
     assert {"test/mrr", "test/mr", "test/hits@1", "test/hits@3", "test/hits@10"} <= set(found["metrics"])
     assert (found["model"], found["data"], found["seed"], found["epochs"]) == ("knowformer", "kg", 0, 2)
     assert found["best_epoch"] in (0, 1)
-    assert found["tested"] == 24  # twelve triples, both directions
+    assert found["tested"] == 24  # twelve triples in both directions
     assert found["num_parameters"] > 0 and found["seconds"] > 0 and found["versions"]["torch"]
     assert (
         found["data_fingerprint"]
@@ -61,7 +61,7 @@ def test_a_run_directory_holds_everything(fit, results, workplace):
     assert "both directions" in result.out and "tail" in result.out and "head" in result.out
 
 
-def test_results_are_the_test_figures_of_the_best_epoch_in_full_precision(fit, cli, results, workplace):
+def test_results_are_the_test_scores_of_the_best_epoch_in_full_precision(fit, cli, results, workplace):
     fit("--run_dir=run", "--model.lr=0.02", epochs=4)
     found = results("run")
     validated = {int(row["epoch"]): float(row["val/mrr"]) for row in rows("run") if row["val/mrr"]}
@@ -77,31 +77,31 @@ def test_results_are_the_test_figures_of_the_best_epoch_in_full_precision(fit, c
     assert results(other)["best_epoch"] == found["best_epoch"]
 
 
-def test_own_data_carry_the_name_of_their_folder(cli, fit, results, tiny_kg):
-    """The preset's name stays where recipes are looked up, and in commands."""
+def test_own_data_have_the_name_of_their_folder(cli, fit, results, tiny_kg):
+    """Recipes are looked up by the name of the preset, which commands also use."""
     shutil.copytree(tiny_kg, "my-triples")
-    told = fit("--data.path=my-triples", "--run_dir=run").out
-    assert "knowformer on my-triples: test" in told
+    out = fit("--data.path=my-triples", "--run_dir=run").out
+    assert "knowformer on my-triples: test" in out
     found = results("run")
     assert (found["data"], found["data_name"], found["recipe"]) == ("kg", "my-triples", "knowformer/kg")
     (group,) = group_records(find_records([Path("run")]))
     assert group.label == "knowformer on my-triples"
     shown = cli("results", "run", "--commands")
     assert "my-triples" in shown.out and "--data kg" in shown.out, shown.out
-    # a run of before results.json had the name
+    # Earlier versions did not store the name in results.json.
     found.pop("data_name")
     Path("run/results.json").write_text(json.dumps(found))
     assert find_records([Path("run")])[0].data_name == "my-triples"
 
 
-def test_validate_gives_the_figures_of_training(fit, cli, results, workplace):
+def test_validate_gives_the_scores_of_training(fit, cli, results, workplace):
     fit("--run_dir=run")
     assert cli("validate", "--ckpt_path", "run/checkpoints/best.ckpt", "--run_dir=judged").status == 0
     assert results("judged")["metrics"]["val/mrr"] == results("run")["validation"]["best val/mrr"]
 
 
-def test_signals_are_given_back(fit):
-    """A handler of Lightning's that stayed would keep its trainer, and all of them would call each other."""
+def test_signal_handlers_are_restored(fit):
+    """Handlers of Lightning that stay would keep their trainers, and call each other in later runs."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     fit("--trainer.max_epochs=1")
     assert {number: signal.getsignal(number) for number in before} == before
@@ -113,8 +113,8 @@ def test_two_runs_get_two_directories(fit, workplace):
     assert len(list(workplace.glob("runs/knowformer-kg/*/results.json"))) == 2
 
 
-def test_logger_false_still_keeps_runs_apart(fit, workplace):
-    """Trap: with no logger Lightning piles up last-v1, last-v2 in ./checkpoints."""
+def test_runs_without_a_logger_have_their_own_folders(fit, workplace):
+    """Without a logger Lightning would write last-v1, last-v2 to ./checkpoints."""
     fit("--trainer.logger=false", "--run_dir=one", epochs=1)
     fit("--trainer.logger=false", "--run_dir=two", epochs=1)
     assert {path.name for path in workplace.iterdir()} == {"one", "two"}
@@ -136,14 +136,14 @@ def test_one_seed_for_everything_and_for_the_same_result(fit, results):
     assert config["model"]["init_args"]["seed"] == 3
 
 
-def test_seed_true_draws_one_seed_for_all(cli):
+def test_seed_true_draws_one_seed(cli):
     config = printed(
         cli("fit", "--model=knowformer", "--data=umls", "--seed_everything=true", "--print_config")
     )
     assert config["seed_everything"] == config["data"]["init_args"]["seed"]
 
 
-def test_print_config_can_be_given_back(cli, fit, results):
+def test_a_printed_configuration_gives_the_same_run(cli, fit, results):
     names = [
         "--model",
         "knowformer",
@@ -181,22 +181,22 @@ def test_data_and_task_follow_the_seed_of_the_run_unless_they_have_their_own(cli
     Path("part.yaml").write_text("model: {init_args: {seed: 7}}")
     Path("three.yaml").write_text("seed_everything: 3")
     Path("older.yaml").write_text(Path("own.yaml").read_text().replace("seed: 7", "seed: 0"))
-    # where a configuration is given back
+    # With a printed configuration.
     assert seeds("--config=own.yaml") == seeds("--config=own.yaml", "--seed=3") == [3, 3, 7]
     assert seeds("--config=same.yaml") == [3, 3, 3]
     assert seeds("--config=own.yaml", "--seed=5") == [5, 5, 7]
     assert seeds("--config=same.yaml", "--seed=5") == [5, 5, 5]
     assert seeds("--config=own.yaml", "--config=same.yaml", "--seed=5") == [5, 5, 5]
     assert seeds("--config=own.yaml", "--seed=5", "--model.seed=9") == [5, 5, 9]
-    # a file of one's own
+    # With a user's configuration file.
     assert seeds(*names, "--config=part.yaml") == [0, 0, 7]
     assert seeds(*names, "--config=part.yaml", "--seed=5") == [5, 5, 7]
     assert seeds(*names, "--config=three.yaml") == seeds(*names, "--seed=3") == [3, 3, 3]
-    # as earlier versions printed it: repeated as it was trained, and not for other seeds
+    # Configurations printed by earlier versions repeat their training, and are refused for other seeds.
     assert seeds("--config=older.yaml") == [3, 3, 0] and seeds("--config=older.yaml", "--seed=5") == [5, 5, 5]
 
 
-def test_a_task_of_ones_own_follows_the_seed_if_it_takes_one(cli):
+def test_a_users_task_follows_the_seed_if_it_has_one(cli):
     body = "from graphzoo.tasks import NodeClassification as N\n"
     for name, seed in (("With", ", seed: int = 0"), ("Without", "")):
         body += f"class {name}(N):\n    def __init__(self, encoder: dict{seed}):\n"
@@ -255,8 +255,8 @@ def test_the_same_run_from_python(fit, results, tiny_kg):
     assert tested["test/mrr"] == pytest.approx(results("run")["metrics"]["test/mrr"], abs=1e-12)
 
 
-def test_a_module_that_declares_nothing_of_ours_runs(cli, tiny_kg, results):
-    """Trap: linked arguments would be demanded of every model."""
+def test_a_plain_lightning_module_runs(cli, tiny_kg, results):
+    """LightningCLI would require linked arguments of every model."""
     result = cli(
         "fit", "--model=helpers.own.OwnModule", "--data=kg", "--data.path", tiny_kg, "--model.width=2",
         "--trainer.max_epochs=1", "--run_dir=run", "--logger=csv", "--trainer.enable_progress_bar=false",
@@ -272,7 +272,7 @@ def test_own_encoder_by_class_path(fit, results):
     assert load("run/checkpoints/best.ckpt")["graphzoo"]["encoder"]["init_args"] == {"hidden_channels": 8}
 
 
-def test_class_paths_find_files_of_the_current_folder(fit):
+def test_class_paths_may_name_files_of_the_current_folder(fit):
     Path("of_this_folder.py").write_text("from helpers.own import OwnEncoder\nclass Mine(OwnEncoder): pass\n")
     before = list(sys.path)
     fit("--model.encoder=of_this_folder.Mine", "--run_dir=run", epochs=1)
@@ -280,7 +280,7 @@ def test_class_paths_find_files_of_the_current_folder(fit):
     assert sys.path == before
 
 
-def test_user_callbacks_and_config_files_are_kept(fit):
+def test_callbacks_and_configuration_files_of_the_user_are_used(fit):
     Path("mine.yaml").write_text("trainer:\n  gradient_clip_val: 0.5\nmodel:\n  init_args:\n    lr: 0.001\n")
     fit("--config", "mine.yaml", "--trainer.callbacks+=EarlyStopping", "--run_dir=run", epochs=1)
     config = yaml.safe_load(Path("run/config.yaml").read_text())
@@ -291,8 +291,8 @@ def test_user_callbacks_and_config_files_are_kept(fit):
 
 
 @pytest.mark.parametrize("name", ["EMAWeightAveraging", "WarmupEMAWeightAveraging"])
-def test_moving_averages_are_what_is_judged_and_kept(cli, fit, results, name):
-    """best.ckpt and the test have the averages, and a run goes on with both weights."""
+def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
+    """best.ckpt and the test use the averages, and a resume continues with both sets of weights."""
     ema = [f"--trainer.callbacks+={name}", "--trainer.callbacks.decay=0.9", "--seed=3"]
     result = fit(*ema, "--run_dir=run")
     assert "WeightAveraging" not in result.err + result.out
@@ -332,8 +332,8 @@ def test_metrics_are_logged_per_step_and_epoch(fit):
 
 
 @pytest.mark.parametrize("task", ["fit", "fit_nodes", "fit_links"])
-def test_the_line_of_an_epoch_shows_that_epoch(request, task):
-    """The loss of its last step, or its mean: not that of the epoch before, nor none in the first."""
+def test_the_line_of_an_epoch_shows_its_loss(request, task):
+    """It must not show the loss of the previous epoch, or none in the first."""
     options = ["--run_dir=run", "--trainer.log_every_n_steps=1", "--trainer.enable_progress_bar=true"]
     result = request.getfixturevalue(task)(*options, epochs=3)
     losses = {row["epoch"]: float(row["train/loss"]) for row in rows("run") if row["train/loss"]}
@@ -345,7 +345,7 @@ def test_the_line_of_an_epoch_shows_that_epoch(request, task):
 
 
 class Counting(Callback):
-    """Something between the steps, as a bar has: what it would show after each."""
+    """Records what the progress bar would show after each step."""
 
     def __init__(self):
         self.shown = []
@@ -365,8 +365,8 @@ def test_the_bar_shows_loss_and_rate():
     assert {"train/loss", "val/mrr", "queries/s"} <= set(last) and int(last["queries/s"]) > 0
 
 
-def test_an_optimiser_of_the_users_own(cli, fit_nodes):
-    """It takes the weights that are made once the data are known, steps, and is there after a resume."""
+def test_an_optimiser_and_a_schedule_of_the_user_are_used(cli, fit_nodes):
+    """It gets weights that are made after the data are known, and is restored in a resume."""
     schedule = ["--lr_scheduler=StepLR", "--lr_scheduler.step_size=1", "--lr_scheduler.gamma=0.5"]
     own = ["--optimizer=SGD", "--optimizer.lr=0.5", "--optimizer.momentum=0.9", *schedule]
     result = fit_nodes("--run_dir=run", "--trainer.log_every_n_steps=1", *own)
@@ -397,7 +397,7 @@ def test_tips_for_paid_services_are_left_out(process, tiny_kg, workplace):
     assert len(done.stderr.splitlines()) <= 3, done.stderr
 
 
-def test_tensorboard_is_used_when_it_is_there(cli, tiny_kg):
+def test_tensorboard_is_used_if_it_is_installed(cli, tiny_kg):
     pytest.importorskip("tensorboard")
     result = cli(
         "fit", "--model=knowformer", "--data=kg", "--data.path", tiny_kg, "--trainer=smoke", "--run_dir=run",
@@ -408,7 +408,7 @@ def test_tensorboard_is_used_when_it_is_there(cli, tiny_kg):
     assert (Path("run") / "metrics.csv").is_file()
 
 
-def test_mlflow_keeps_settings_and_scores(cli, tiny_kg, monkeypatch):
+def test_mlflow_logs_settings_and_scores(cli, tiny_kg, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     result = cli(
@@ -434,8 +434,8 @@ def test_without_mlflow_the_remedy_is_named(cli, tiny_kg, monkeypatch):
     assert refused.status == 2 and "pip install mlflow-skinny" in refused.err
 
 
-def test_a_folder_that_mlflow_cannot_write_to_is_told_at_once(cli, tiny_kg, monkeypatch):
-    """It would try for minutes, and end in its own terms."""
+def test_a_folder_that_mlflow_cannot_write_to_is_refused_at_once(cli, tiny_kg, monkeypatch):
+    """mlflow would retry for minutes."""
     monkeypatch.setattr(loggers, "find_spec", lambda name: True)
     monkeypatch.setattr(loggers, "_can_write", lambda file: False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -444,14 +444,14 @@ def test_a_folder_that_mlflow_cannot_write_to_is_told_at_once(cli, tiny_kg, monk
     assert "MLFLOW_TRACKING_URI=sqlite:///" in refused.err
 
 
-def test_what_can_be_written_to(tmp_path):
+def test_writable_folders_are_recognised(tmp_path):
     assert loggers._can_write(tmp_path / "new.db")
     assert not loggers._can_write(tmp_path / "nowhere" / "new.db")
 
 
 @pytest.mark.parametrize("logger", ["--logger=wandb", "--trainer.logger=WandbLogger"])
 def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch, logger):
-    """By our own name, and by Lightning's option."""
+    """The logger is given by graphzoo's name and by Lightning's option."""
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     result = cli(
@@ -461,7 +461,7 @@ def test_wandb_works_without_a_network(cli, tiny_kg, monkeypatch, logger):
     )  # fmt: skip
     assert result.status == 0, result.err
     (record,) = Path("run/wandb").glob("offline-run-*/run-*.wandb")
-    for _ in range(300):  # W&B's own process may still be writing when the command is done
+    for _ in range(300):  # W&B's process may still write when the command has ended
         content = record.read_bytes()
         if b"test/mrr" in content:
             break
@@ -486,7 +486,7 @@ def test_quiet_silences_wandb_too(process, tiny_kg, workplace, monkeypatch):
     assert f"`wandb sync {run}` sends the run; its panels: `graphzoo dashboard --project" in loud.stderr
 
 
-def test_no_test_leaves_the_test_split_alone(fit, cli, monkeypatch):
+def test_no_test_does_not_use_the_test_split(fit, cli, monkeypatch):
     from graphzoo.tasks import KGCompletion
 
     monkeypatch.setattr(KGCompletion, "test_step", lambda *_: pytest.fail("the test split was used"))
@@ -518,7 +518,7 @@ def test_checkpoints_can_be_switched_off(fit, results):
     assert results("run")["checkpoint"] is None and results("run")["metrics"]["test/mrr"] > 0
 
 
-def test_metrics_file_grows_new_columns_and_forgets(tmp_path):
+def test_the_metrics_file_adds_columns_and_drops_rows_of_a_resume(tmp_path):
     file = MetricsFile(tmp_path)
     file.log_metrics({"a": 1.0}, step=0)
     file.log_metrics({"b": 2.0}, step=1)
@@ -533,7 +533,7 @@ def test_metrics_file_grows_new_columns_and_forgets(tmp_path):
 
 
 @pytest.mark.parametrize("tail", [b"2,\xff\xfe\x00", b"2,\xff\xfe\x00\n", b"x,1.0\n", b"1,1.0,1.0,1.0\n"])
-def test_a_damaged_tail_of_the_metrics_is_left_out_by_a_resumed_run(tmp_path, tail):
+def test_a_resumed_run_drops_a_damaged_end_of_the_metrics(tmp_path, tail):
     file = MetricsFile(tmp_path)
     file.log_metrics({"a": 1.0}, step=0)
     whole = file.path.read_bytes()
@@ -542,14 +542,14 @@ def test_a_damaged_tail_of_the_metrics_is_left_out_by_a_resumed_run(tmp_path, ta
     assert file.path.read_bytes() == whole
 
 
-def test_metrics_that_nobody_can_read_are_named(tmp_path):
+def test_unreadable_metrics_are_named(tmp_path):
     file = MetricsFile(tmp_path)
     file.path.write_text("step,a\n0," + "1" * 200_000 + "\n")
     with pytest.raises(UsageError, match=r"metrics.csv is damaged .*\nMove it away"):
         file.forget_after(1)
 
 
-def test_config_hash_depends_on_settings_alone():
+def test_the_hash_of_a_configuration_depends_only_on_settings():
     model, data = {"init_args": {"lr": 1, "seed": 0}}, {"init_args": {"root": "a"}}
     config = {"model": model, "data": data, "trainer": {"max_epochs": 1}}
     other = json.loads(json.dumps(config))
@@ -559,7 +559,7 @@ def test_config_hash_depends_on_settings_alone():
     assert config_hash(config) != config_hash(other)
 
 
-def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
+def test_a_test_in_neighbourhoods_reports_both_protocols(cli, tmp_path):
     run = tmp_path / "near"
     done = cli(
         "fit", "--model", "knowformer", "--data", "umls", "--recipe", "none", "--trainer", "smoke",
@@ -571,15 +571,15 @@ def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
     assert {"test/mrr", "test/whole_graph/mrr"} <= set(result["metrics"])
     assert "in neighbourhoods of 30 entities" in done.out.replace("\n", " ")
     assert "both, on the whole graph" in done.out
-    # every table says whose score is which
+    # Every table names the protocols.
     near, whole = (f"{result['metrics'][f'test/{name}']:.4f}" for name in ("mrr", "whole_graph/mrr"))
     table = cli("results", str(run), "--format", "markdown").out
     assert f"| mrr | {near} | 1 | 0 | in neighbourhoods of 30 entities |" in table
     assert f"| mrr | {whole} | 1 | 0 | on the whole graph |" in table
     lines = csv.DictReader(io.StringIO(cli("results", str(run), "--format", "csv").out))
-    told = {line["metric"]: line["protocol"] for line in lines}
-    assert told["mrr"] == "in neighbourhoods of 30 entities"
-    assert told["whole_graph/mrr"] == "on the whole graph"
+    protocols = {line["metric"]: line["protocol"] for line in lines}
+    assert protocols["mrr"] == "in neighbourhoods of 30 entities"
+    assert protocols["whole_graph/mrr"] == "on the whole graph"
     groups = group_records(find_records([run]))
     assert headline(groups[0]) == f"Test MRR: {near} in neighbourhoods of 30 entities."
     page = str(results_section(groups).blocks)
@@ -591,7 +591,7 @@ def test_a_test_in_neighbourhoods_reports_both_protocols_by_name(cli, tmp_path):
     assert "(seed 0), evaluated in neighbourhoods of 30 entities;" in card
 
 
-def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results, tiny_kg, monkeypatch):
+def test_drawn_splits_of_own_triples_make_a_row(cli, results, tiny_kg, monkeypatch):
     from graphzoo.cli import main, reproduce
 
     monkeypatch.setattr(reproduce, "run_command", main)
@@ -603,14 +603,14 @@ def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results,
     runs = [results(f"row/split-{split}-seed-0") for split in (0, 2)]
     assert [run["split"]["index"] for run in runs] == [0, 2]
     assert runs[0]["data_fingerprint"] != runs[1]["data_fingerprint"]
-    asked = ["test", "--ckpt_path=row/split-2-seed-0", "--run_dir=again"]
-    refused = cli(*asked, "--data.split_index=0")
+    command = ["test", "--ckpt_path=row/split-2-seed-0", "--run_dir=again"]
+    refused = cli(*command, "--data.split_index=0")
     assert refused.status == 2 and "may be among its training triples" in refused.err, refused.err
     assert "Give --data.split_index 2" in refused.err
-    assert cli(*asked).status == 0 and results("again")["metrics"] == runs[1]["metrics"]
-    both = cli(*asked, "--data=umls", "--run_dir=umls")
+    assert cli(*command).status == 0 and results("again")["metrics"] == runs[1]["metrics"]
+    both = cli(*command, "--data=umls", "--run_dir=umls")
     assert both.status == 2 and "--data.path null for umls" in both.err, both.err
-    named = cli(*asked, "--data=umls", "--data.path=null", "--data.split_index=0", "--run_dir=umls")
+    named = cli(*command, "--data=umls", "--data.path=null", "--data.split_index=0", "--run_dir=umls")
     assert named.status == 2 and "other relations than those of umls" in named.err, named.err
     other = cli("test", "--model=knowformer", "--data=umls", "--ckpt_path=knowformer-any", "--run_dir=umls")
     assert other.status == 2 and "holds the weights of a KnowFormerAny, but the model is a KnowF" in other.err
@@ -618,16 +618,16 @@ def test_drawn_splits_of_own_triples_make_a_row_and_are_told_apart(cli, results,
     assert given.status == 2 and "kg has one split, 0" in given.err, given.err
 
 
-def test_the_title_says_how_much_was_judged(fit, fit_nodes, results):
-    told = fit("--run_dir=part", "--trainer.limit_test_batches=1", "--data.eval_batch_size=4", epochs=1).out
+def test_the_title_has_the_number_of_tested_samples(fit, fit_nodes, results):
+    out = fit("--run_dir=part", "--trainer.limit_test_batches=1", "--data.eval_batch_size=4", epochs=1).out
     found = results("part")
     assert 0 < found["evaluated"] < found["tested"] == 24
-    assert f"knowformer on tiny0: test, {found['evaluated']} of 24 queries, best.ckpt" in told
-    told = fit_nodes("--run_dir=nodes", epochs=1).out
-    assert f": test, {results('nodes')['tested']} nodes, best.ckpt" in told
+    assert f"knowformer on tiny0: test, {found['evaluated']} of 24 queries, best.ckpt" in out
+    out = fit_nodes("--run_dir=nodes", epochs=1).out
+    assert f": test, {results('nodes')['tested']} nodes, best.ckpt" in out
 
 
-def test_rows_and_comparisons_of_data_without_a_test(cli, tiny_kg, workplace, monkeypatch):
+def test_rows_and_comparisons_of_data_without_a_test_are_refused(cli, tiny_kg, workplace, monkeypatch):
     from graphzoo.cli import main, reproduce
 
     monkeypatch.setattr(reproduce, "run_command", main)
@@ -640,7 +640,7 @@ def test_rows_and_comparisons_of_data_without_a_test(cli, tiny_kg, workplace, mo
     assert compared.status == 0 and "no test samples, so no model is tested" in compared.err, compared.err
 
 
-def test_the_weights_that_come_along_are_tested_on_a_mixture(cli, tiny_kg, results):
+def test_the_shipped_weights_are_tested_on_a_mixture(cli, tiny_kg, results):
     shutil.copytree(tiny_kg, "second")
     words = ["--data=mixture", f"--data.names={tiny_kg},second", "--trainer.accelerator=cpu", "--logger=csv"]
     done = cli("test", "--ckpt_path=knowformer-any", *words, "--run_dir=mixed")

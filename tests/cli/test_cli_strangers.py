@@ -1,4 +1,4 @@
-"""Runs and checkpoints of strangers: nothing is removed, begun anew in silence, or waited for without end."""
+"""Runs and checkpoints of unknown origin: they remove no files, run no code and cannot hang the command."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def files_of(run):
 
 
 def change(path, alter):
-    """Save a checkpoint anew with what `alter` does to it."""
+    """Change a checkpoint by `alter` and save it."""
     checkpoint = load(path)
     alter(checkpoint)
     torch.save(checkpoint, path)
@@ -38,8 +38,8 @@ def state_of_best(checkpoint):
     "the checkpoint of a run names another folder as its best checkpoint",
     "paths in a checkpoint are ignored; nothing outside the run is removed",
 )
-def test_a_resume_removes_nothing_that_a_checkpoint_names(trained, cli):
-    """Lightning removes what the state calls the best so far, a folder with all that is in it."""
+def test_a_resume_removes_no_files_named_by_a_checkpoint(trained, cli):
+    """Lightning would remove the path that the state names as the best checkpoint, even a whole folder."""
     shutil.copytree(trained, "run")
     Path("victim").mkdir()
     Path("victim/letters.txt").write_text("kept")
@@ -160,16 +160,16 @@ KINDS = {
     "kind",
     [pytest.param(kind, marks=pytest.mark.fault(*KINDS[kind]) if kind in KINDS else ()) for kind in DAMAGES],
 )
-def test_a_damaged_state_is_refused_by_name(trained, cli, kind):
-    alter, said = DAMAGES[kind]
+def test_a_damaged_state_is_refused(trained, cli, kind):
+    alter, message = DAMAGES[kind]
     shutil.copytree(trained, "run")
     change("run/checkpoints/last.ckpt", alter)
     columns, *_ = Path("run/metrics.csv").read_text().splitlines()
-    with Path("run/metrics.csv").open("a") as file:  # as of a run that was killed after its last checkpoint
+    with Path("run/metrics.csv").open("a") as file:  # like a run that was killed after its last checkpoint
         file.write("999" + "," * columns.count(",") + "\n")
     before = files_of("run")
     result = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
-    assert result.status == 2 and said in result.err, result.err
+    assert result.status == 2 and message in result.err, result.err
     assert len(result.err.splitlines()) <= 6
     assert files_of("run") == before, "a refused resume writes nothing"
 
@@ -177,7 +177,7 @@ def test_a_damaged_state_is_refused_by_name(trained, cli, kind):
 @pytest.mark.fault(
     "a setting of the task in a checkpoint has the wrong type", "refused with its name and value"
 )
-def test_a_setting_of_another_kind_is_named(trained):
+def test_a_setting_of_a_wrong_type_is_named(trained):
     shutil.copytree(trained, "run")
     change("run/checkpoints/best.ckpt", lambda c: c["hyper_parameters"].update(lr="fast"))
     with pytest.raises(
@@ -187,13 +187,13 @@ def test_a_setting_of_another_kind_is_named(trained):
 
 
 @pytest.mark.parametrize("value", ["8", (8,), 8j], ids=str)
-def test_a_setting_of_the_encoder_of_another_kind_is_named(trained, cli, value):
+def test_a_setting_of_the_encoder_of_a_wrong_type_is_named(trained, cli, value):
     shutil.copytree(trained, "run")
     change(
         "run/checkpoints/best.ckpt", lambda c: c["graphzoo"]["encoder"]["init_args"].update(num_heads=value)
     )
-    said = rf"best\.ckpt: .*num_heads must be a number, at least 1, got {type(value).__name__}"
-    with pytest.raises(UsageError, match=said):
+    message = rf"best\.ckpt: .*num_heads must be a number, at least 1, got {type(value).__name__}"
+    with pytest.raises(UsageError, match=message):
         graphzoo.load("run")
 
 
@@ -208,7 +208,7 @@ def test_weights_without_names_are_not_loaded(trained):
     "a checkpoint without a version of Lightning, or of one that would have to be migrated", "refused"
 )
 @pytest.mark.parametrize("version", [None, "1.5.0", "2.x", 10**20, "2." + "9" * 5000])
-def test_a_version_of_lightning_that_graphzoo_never_had(trained, cli, version):
+def test_a_wrong_version_of_lightning_is_refused(trained, cli, version):
     shutil.copytree(trained, "run")
     key = "pytorch-lightning_version"
     change("run/checkpoints/best.ckpt", lambda c: c.pop(key) if version is None else c.update({key: version}))
@@ -219,8 +219,8 @@ def test_a_version_of_lightning_that_graphzoo_never_had(trained, cli, version):
     assert len(result.err.splitlines()) <= 6
 
 
-def test_a_storage_is_not_larger_than_its_part_of_the_file(tmp_path):
-    """torch takes the number in the description for the size of a storage, and reads beyond its end."""
+def test_a_storage_larger_than_its_part_of_the_file_is_refused(tmp_path):
+    """torch would trust the size in the description, and read beyond the end of the storage."""
     path = tmp_path / "x.ckpt"
     torch.save({"state_dict": {"weight": torch.arange(8.0)}}, path)
     with zipfile.ZipFile(path) as archive:
@@ -254,15 +254,15 @@ HUGE_SAID = {
     "refused; a model with more weights than the checkpoint is never built",
 )
 @pytest.mark.parametrize("kind", HUGE)
-def test_nothing_is_built_that_a_checkpoint_has_no_weights_for(trained, kind):
+def test_a_model_larger_than_its_weights_is_not_built(trained, kind):
     shutil.copytree(trained, "run")
     change("run/checkpoints/best.ckpt", HUGE[kind])
     with pytest.raises(UsageError, match=HUGE_SAID.get(kind, "the weights do not fit")):
         graphzoo.load("run")
 
 
-def test_a_run_of_a_stranger_is_not_built_larger_than_its_checkpoint(trained, cli):
-    """Its config.yaml and its checkpoint agree about the layers."""
+def test_a_run_larger_than_its_checkpoint_is_not_built(trained, cli):
+    """config.yaml and the checkpoint agree about the number of layers, but the weights do not."""
     shutil.copytree(trained, "run")
     change("run/checkpoints/last.ckpt", HUGE["layers"])
     config = Path("run/config.yaml")
@@ -272,7 +272,7 @@ def test_a_run_of_a_stranger_is_not_built_larger_than_its_checkpoint(trained, cl
 
 
 @pytest.mark.parametrize("value", [5, [{}], [["a"]], "abc"])
-def test_names_of_relations_are_texts(trained, value):
+def test_names_of_relations_that_are_not_strings_are_refused(trained, value):
     shutil.copytree(trained, "run")
     change("run/checkpoints/best.ckpt", lambda checkpoint: checkpoint["graphzoo"].update(relations=value))
     with pytest.raises(UsageError, match="no usable 'relations'"):
@@ -280,7 +280,7 @@ def test_names_of_relations_are_texts(trained, value):
 
 
 @pytest.mark.parametrize("best_is_there", [True, False])
-def test_a_best_checkpoint_takes_scores_alone(tmp_path, best_is_there):
+def test_a_best_checkpoint_restores_only_scores(tmp_path, best_is_there):
     callback = BestCheckpoint(tmp_path, monitor="val/mrr")
     if best_is_there:
         (tmp_path / "best.ckpt").touch()
@@ -303,8 +303,8 @@ def test_a_best_checkpoint_takes_scores_alone(tmp_path, best_is_there):
 @pytest.mark.parametrize(
     "name", ["../../victim", "inner/a.ckpt", "folder.ckpt", "link.ckpt", "../other/a.ckpt"]
 )
-def test_no_model_checkpoint_takes_a_path_of_others(tmp_path, name):
-    """Lightning's own, which a user may add: it removes the worst of the files that its state names."""
+def test_model_checkpoints_ignore_paths_outside_their_folder(tmp_path, name):
+    """A ModelCheckpoint that the user adds would remove the worst of the files that its state names."""
     (tmp_path / "folder.ckpt").mkdir()
     (tmp_path / "link.ckpt").symlink_to(tmp_path)
     callback = ModelCheckpoint(tmp_path, monitor="val/mrr", save_top_k=2)
@@ -353,7 +353,7 @@ def test_an_export_follows_no_links(trained, cli, name):
 @pytest.mark.parametrize("data", ["kg", "nodes", "links"])
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npz", ".pt"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_data_are_regular_files(cli, data, suffix, kind):
+def test_data_that_are_not_regular_files_are_refused(cli, data, suffix, kind):
     path = Path(f"x{suffix}")
     if kind == "pipe":
         os.mkfifo(path)

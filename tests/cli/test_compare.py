@@ -1,4 +1,4 @@
-"""`graphzoo compare`: which model for a graph, found on validation."""
+"""`graphzoo compare`: the choice of a model for a graph by its validation score."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ SHORT = ["--in-process", "--trainer.max_epochs=2", "--trainer.accelerator=cpu"]
 
 @pytest.fixture
 def nodes(workplace):
-    """A ring of two classes that the first feature tells apart."""
+    """Options for a ring of two classes, which the first feature separates."""
     generator = np.random.default_rng(0)
     y = np.arange(40) // 20
     x = generator.normal(size=(40, 3)).astype("float32")
@@ -37,7 +37,7 @@ def trials(folder):
     return [json.loads(line) for line in Path(folder, "trials.jsonl").read_text().splitlines()]
 
 
-def test_models_are_compared_and_the_winner_answers(cli, nodes):
+def test_models_are_compared_and_the_best_one_predicts(cli, nodes):
     done = cli("compare", *nodes, "--models", "mlp,galit", "--minutes", 0.5, *SHORT, "--out", "found")
     assert done.status == 0, done.err
     found = json.loads(Path("found/compare.json").read_text())
@@ -50,10 +50,10 @@ def test_models_are_compared_and_the_winner_answers(cli, nodes):
     assert cli("predict", "--ckpt_path", found["winner"], "--out", "labels.csv").status == 0
     assert "found is a comparison, whose table is in found/compare.json" in cli("results", "found").err
     validated = [Path(found["winner"], "metrics.csv").read_text().splitlines()[0]]
-    assert "test/acc" not in validated[0], "the test split is looked at for the winner alone"
+    assert "test/acc" not in validated[0], "only the best model is tested"
 
 
-def test_a_comparison_goes_on_where_it_was_stopped(cli, nodes, monkeypatch):
+def test_a_stopped_comparison_continues(cli, nodes, monkeypatch):
     run, calls = module._here, []
 
     def stopped(words, log, limit):
@@ -96,22 +96,22 @@ def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monk
     configs = [
         yaml.safe_load(Path(f"found/runs/{run}/config.yaml").read_text()) for run in ("000-mlp", "001-gcn")
     ]
-    told = [(one["data"]["init_args"]["split"], one["model"]["init_args"]["metric"]) for one in configs]
-    assert told == [(None, None)] * 2 and configs[1]["model"]["init_args"]["lr"] == 0.02
+    protocols = [(one["data"]["init_args"]["split"], one["model"]["init_args"]["metric"]) for one in configs]
+    assert protocols == [(None, None)] * 2 and configs[1]["model"]["init_args"]["lr"] == 0.02
     record = json.loads(Path("found/command.json").read_text())
     Path("found/command.json").write_text(json.dumps(record | {"protocol": []}))
-    refused = cli("compare", *nodes, *words, "found")  # begun when recipes still had their say
+    refused = cli("compare", *nodes, *words, "found")  # as if recipes had set the protocol
     assert refused.status == 2 and "found holds trials with other protocol" in refused.err
-    asked = cli("compare", *nodes, *words, "asked", "--data.split", "random-50-25-25")
+    custom = cli("compare", *nodes, *words, "custom", "--data.split", "random-50-25-25")
     (mlp, gcn) = (
-        json.loads(line)["metrics"] for line in Path("asked/trials.jsonl").read_text().splitlines()[:2]
+        json.loads(line)["metrics"] for line in Path("custom/trials.jsonl").read_text().splitlines()[:2]
     )
-    assert asked.status == 0 and mlp.keys() == gcn.keys()
-    split = yaml.safe_load(Path("asked/runs/001-gcn/config.yaml").read_text())["data"]["init_args"]["split"]
+    assert custom.status == 0 and mlp.keys() == gcn.keys()
+    split = yaml.safe_load(Path("custom/runs/001-gcn/config.yaml").read_text())["data"]["init_args"]["split"]
     assert split == "random-50-25-25"
 
 
-def test_models_of_ones_own_are_tried_when_they_are_named(cli, nodes, monkeypatch):
+def test_own_model_presets_are_compared_if_named(cli, nodes, monkeypatch):
     own = Path("presets/model/narrow.yaml")
     own.parent.mkdir(parents=True)
     settings = "{class_path: graphzoo.encoders.MLP, init_args: {hidden_channels: 4}}"
@@ -128,14 +128,14 @@ def test_models_of_ones_own_are_tried_when_they_are_named(cli, nodes, monkeypatc
     assert "the weights of knowformer-any are for other data" in triples
 
 
-def test_the_winner_s_test_has_the_logger_that_was_asked_for(cli, nodes):
+def test_the_best_model_is_tested_with_the_given_logger(cli, nodes):
     words = ["--models", "mlp", "--minutes", 0.05, *SHORT, "--out", "found"]
     done = cli("compare", *nodes, *words, "--logger", "tensorboard")
     assert done.status == 0 and "--trust" not in done.err, done.err
     assert list(Path("found").glob("test-*/tensorboard/events.*"))
 
 
-def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
+def test_a_failed_model_stays_in_the_table(cli, nodes, monkeypatch):
     run = module._here
 
     def broken(words, log, limit):
@@ -151,7 +151,7 @@ def test_a_model_that_fails_is_a_line_of_the_table(cli, nodes, monkeypatch):
     assert last["model"] == "gcn" and last["score"] is None and last["note"] == "it cannot be"
 
 
-def test_a_terminal_shows_one_bar_and_others_a_line_a_trial(cli, nodes, monkeypatch):
+def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(cli, nodes, monkeypatch):
     from contextlib import contextmanager
 
     from graphzoo.cli import compare as command
@@ -161,7 +161,7 @@ def test_a_terminal_shows_one_bar_and_others_a_line_a_trial(cli, nodes, monkeypa
     @contextmanager
     def bar(what, total):
         shown.append((what, total))
-        yield lambda *told: shown.append(told)
+        yield lambda *step: shown.append(step)
 
     def trial(words, log, limit):
         log.write_text("graphzoo: too large\n")
@@ -172,22 +172,22 @@ def test_a_terminal_shows_one_bar_and_others_a_line_a_trial(cli, nodes, monkeypa
     words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 0.5, *SHORT, "--out"]
     lines = cli(*words, "one").err
     assert "mlp (30 s left)" in lines and lines.count("s left)") == 2
-    assert [told for told in shown if told[0] == 0 or isinstance(told[0], str)] == [("comparing", 30.0)]
+    assert [step for step in shown if step[0] == 0 or isinstance(step[0], str)] == [("comparing", 30.0)]
     shown.clear()
     monkeypatch.setattr(command, "is_watched", lambda: True)
     assert "left)" not in cli(*words, "two").err
-    assert [told for told in shown if told[0] == 0] == [(0, "mlp"), (0, "gcn")]
-    assert sum(told[0] for told in shown[1:]) >= 0 and len(shown) == 5, "and the seconds of each trial"
+    assert [step for step in shown if step[0] == 0] == [(0, "mlp"), (0, "gcn")]
+    assert sum(step[0] for step in shown[1:]) >= 0 and len(shown) == 5, "and the seconds of each trial"
 
 
-def test_what_runs_apart_tells_of_the_time_that_passes(tmp_path, monkeypatch):
-    told = []
+def test_a_trial_in_a_new_process_reports_elapsed_time(tmp_path, monkeypatch):
+    reported = []
     monkeypatch.setattr(module, "_GLANCE", 0.0)
-    status, _ = module._apart(["list", "--help"], tmp_path / "log", 100, told.append)
-    assert status == 0 and told and all(seconds > 0 for seconds in told)
+    status, _ = module._apart(["list", "--help"], tmp_path / "log", 100, reported.append)
+    assert status == 0 and reported and all(seconds > 0 for seconds in reported)
 
 
-def test_what_does_not_fit_into_the_time_is_said(cli, nodes, monkeypatch):
+def test_stopped_and_untried_models_are_noted_in_the_table(cli, nodes, monkeypatch):
     clock = count(step=100)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
@@ -196,7 +196,7 @@ def test_what_does_not_fit_into_the_time_is_said(cli, nodes, monkeypatch):
     assert [row["note"] for row in rows] == ["stopped after its share of 27 s", "not tried: no time was left"]
 
 
-def test_other_seeds_of_a_run_that_was_stopped_are_no_longer(tmp_path, monkeypatch):
+def test_other_seeds_of_a_stopped_run_get_the_same_time(tmp_path, monkeypatch):
     given = []
 
     def run(self, model, seed, settings, share, passed):
@@ -215,7 +215,7 @@ def test_other_seeds_of_a_run_that_was_stopped_are_no_longer(tmp_path, monkeypat
                      ("mlp", 2, False, 50)]  # fmt: skip
 
 
-def test_triples_are_answered_with_the_weights_of_the_package_too(cli, tiny_kg):
+def test_shipped_weights_are_compared_on_triples(cli, tiny_kg):
     words = [
         "--data",
         "kg",
@@ -233,7 +233,7 @@ def test_triples_are_answered_with_the_weights_of_the_package_too(cli, tiny_kg):
     assert all(0 < row["score"] < 1 for row in found["models"]) and 0 < found["test"]["test/mrr"] < 1
 
 
-def test_from_python_it_is_a_table(nodes, workplace):
+def test_compare_from_python_returns_a_table(nodes, workplace):
     table = graphzoo.compare(
         "nodes", path="ring.npz", minutes=0.2, models=["mlp"], out="found", options=[*SHORT, "--no-test"]
     )
@@ -242,7 +242,7 @@ def test_from_python_it_is_a_table(nodes, workplace):
         graphzoo.compare("nodes", path="ring.npz", models=["mlq"])
 
 
-def test_a_graph_in_memory_is_kept_beside_its_trials(workplace):
+def test_a_graph_in_memory_is_saved_beside_its_trials(workplace):
     triples = [(f"e{i}", f"r{i % 2}", f"e{(3 * i + 1) % 12}") for i in range(60)]
     settings = {"minutes": 0.1, "models": ["knowformer"], "options": [*SHORT, "--no-test"]}
     first = graphzoo.compare(triples, **settings)
@@ -275,8 +275,8 @@ def test_a_damaged_list_of_trials_is_named(cli, nodes):
     assert refused.status == 2 and "trials.jsonl, line" in refused.err and "is damaged" in refused.err
 
 
-def test_where_the_system_counts_no_memory_there_is_none(tmp_path, monkeypatch):
-    """On Windows, which has neither `os.wait4` nor `resource`."""
+def test_memory_is_0_where_the_system_does_not_measure_it(tmp_path, monkeypatch):
+    """Windows has neither `os.wait4` nor `resource`."""
     words = ["list", "--nonsense"]
     status, peak = module._apart(words, tmp_path / "log", 60, lambda seconds: None)
     assert status == 2 and peak > 0.005 and "--nonsense" in (tmp_path / "log").read_text()
@@ -286,11 +286,11 @@ def test_where_the_system_counts_no_memory_there_is_none(tmp_path, monkeypatch):
     assert module._here(words, tmp_path / "log", 60) == (2, 0.0)
 
 
-def test_the_last_line_is_a_command_that_predicts_and_no_limit_of_a_trial_is_told(cli, nodes):
+def test_the_output_ends_with_a_command_that_predicts(cli, nodes):
     words = ["--models", "galit", "--minutes", 0.1, "--in-process", "--trainer.accelerator=cpu", "--no-test"]
     done = cli("compare", *nodes, *words, "--trainer.max_epochs=100000", "--out", "found")
     assert done.status == 0 and "Time limit" not in done.out + done.err, done.err
-    # a fast machine may be done before the time is over
+    # A fast machine may finish all epochs in time.
     is_cut = "stopped after its share" in Path("found/trials.jsonl").read_text()
     assert ("galit was stopped before the training ended" in " ".join(done.out.split())) == is_cut
     winner = json.loads(Path("found/compare.json").read_text())["winner"]
@@ -303,7 +303,7 @@ def test_the_last_line_is_a_command_that_predicts_and_no_limit_of_a_trial_is_tol
     assert _predicting("knowformer-any", ["--data", "umls"], kg) == expected.replace("facts", "umls")
 
 
-def test_a_new_winner_gets_a_test_of_its_own(cli, nodes, monkeypatch):
+def test_a_new_best_model_is_tested(cli, nodes, monkeypatch):
     leader = ["mlp"]
     rows = module.Comparison.rows
 
@@ -320,10 +320,10 @@ def test_a_new_winner_gets_a_test_of_its_own(cli, nodes, monkeypatch):
     (tested,) = Path("found").glob("test-*-gcn/results.json")
     result = json.loads(tested.read_text())
     assert result["model"] == "gcn" and found["test"] == result["metrics"]
-    assert "testing" not in cli(*words).err, "the split is looked at once"
+    assert "testing" not in cli(*words).err, "the test split is used once"
 
 
-def test_a_test_that_ended_early_is_told_and_run_again(cli, nodes, monkeypatch):
+def test_a_stopped_or_failed_test_is_repeated(cli, nodes, monkeypatch):
     from graphzoo.cli import compare as command
 
     run, statuses = command.run_here, [130, 1]
@@ -343,7 +343,7 @@ def test_a_test_that_ended_early_is_told_and_run_again(cli, nodes, monkeypatch):
     assert not Path("found/compare.json").exists()
     failed = cli(*words)
     assert failed.status == 1 and "The test failed. Run the same command" in failed.err
-    assert json.loads(Path("found/compare.json").read_text())["test"] == {}, "the table is there all the same"
+    assert json.loads(Path("found/compare.json").read_text())["test"] == {}, "the table is written"
     assert cli(*words).status == 0
     assert "test/acc" in json.loads(Path("found/compare.json").read_text())["test"]
 
@@ -361,12 +361,12 @@ def test_a_comparison_has_one_writer(cli, nodes, monkeypatch):
     assert cli(*words).status == 0
     assert refused[0].status == 2 and "found is being written by process" in refused[0].err
     assert "write elsewhere with --out DIR" in refused[0].err
-    assert not Path("found/run.lock").exists() and cli(*words).status == 0, "and gives it back"
+    assert not Path("found/run.lock").exists() and cli(*words).status == 0, "the lock is released"
 
 
 @pytest.fixture
 def stand_in(monkeypatch, tmp_path):
-    """`stand_in(commands)`: processes are a shell with these; what no one expects of signals is an error."""
+    """`stand_in(commands)` makes new processes run these shell commands. An unhandled signal raises."""
 
     def unexpected(signum, frame):
         raise RuntimeError(f"signal {signum}")
@@ -383,13 +383,13 @@ def stand_in(monkeypatch, tmp_path):
         signal.signal(number, handler)
 
 
-def test_a_trial_that_ignores_its_end_is_killed(stand_in, cli, nodes, monkeypatch):
-    stand_in("trap 'echo told' TERM\nfor i in $(seq 100); do sleep 0.1; done\nexit 3")
+def test_a_trial_that_ignores_sigterm_is_killed(stand_in, cli, nodes, monkeypatch):
+    stand_in("trap 'echo SIGTERM' TERM\nfor i in $(seq 100); do sleep 0.1; done\nexit 3")
     monkeypatch.setattr(module, "_PATIENCE", 1.0)
     monkeypatch.setattr(module, "_LEAST", 0.1)
     words = ["--models", "mlp", "--minutes", 0.01, "--no-test", "--out", "found"]
     assert cli("compare", *nodes, *words).status == 1
-    assert Path("found/runs/000-mlp.log").read_text() == "told\ntold\n", "asked twice, then ended"
+    assert Path("found/runs/000-mlp.log").read_text() == "SIGTERM\nSIGTERM\n", "SIGTERM twice, then SIGKILL"
     (trial,) = trials("found")
     assert trial["seconds"] < 8 and trial["note"].startswith("its share, 0 s, ended"), trial
 
@@ -397,7 +397,7 @@ def test_a_trial_that_ignores_its_end_is_killed(stand_in, cli, nodes, monkeypatc
 @pytest.mark.parametrize(
     ("name", "then", "status"), [("TERM", "exec sleep 20", 143), ("INT", "exit 130", 130)]
 )
-def test_who_stops_a_comparison_stops_its_trial(stand_in, cli, nodes, monkeypatch, name, then, status):
+def test_stopping_a_comparison_stops_its_trial(stand_in, cli, nodes, monkeypatch, name, then, status):
     monkeypatch.setenv("PL_GLOBAL_SEED", "3")
     stand_in(f"echo seed ${{PL_GLOBAL_SEED:-free}}\nsleep 0.3\nkill -{name} $PPID\n{then}")
     stopped = cli("compare", *nodes, "--models", "mlp", "--minutes", 0.2, "--no-test", "--out", "found")
@@ -406,7 +406,7 @@ def test_who_stops_a_comparison_stops_its_trial(stand_in, cli, nodes, monkeypatc
     assert Path("found/runs/000-mlp.log").read_text() == "seed free\n"
 
 
-def test_trials_of_changed_data_stay_alone(cli, nodes):
+def test_a_comparison_is_not_continued_on_changed_data(cli, nodes):
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
     assert cli(*words).status == 0
     record = json.loads(Path("found/command.json").read_text())
@@ -414,13 +414,13 @@ def test_trials_of_changed_data_stay_alone(cli, nodes):
     np.savez("ring.npz", **{**arrays, "x": arrays["x"] + 1})
     refused = cli(*words)
     assert refused.status == 2 and "found holds trials made before the data changed" in refused.err
-    of_before = {key: value for key, value in record.items() if key != "data"}
-    Path("found/command.json").write_text(json.dumps(of_before))
-    assert cli(*words).status == 0, "a comparison that did not write its data down is continued"
+    without_data = {key: value for key, value in record.items() if key != "data"}
+    Path("found/command.json").write_text(json.dumps(without_data))
+    assert cli(*words).status == 0, "a record without data is accepted"
     assert len(json.loads(Path("found/command.json").read_text())["data"]) == 2
 
 
-def test_models_are_given_from_python_as_to_the_command(nodes):
+def test_models_from_python_may_be_one_string(nodes):
     with pytest.raises(UsageError, match="no model 'mlq' for these data"):
         graphzoo.compare("nodes", path="ring.npz", models="mlp,mlq")
 
@@ -433,7 +433,7 @@ def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
 
 
 def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
-    """As after `kill -9` of the comparison, before its first trial had ended."""
+    """As after `kill -9` of the comparison during its first trial."""
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
     assert cli(*words).status == 0
     Path("found/trials.jsonl").unlink()
@@ -445,11 +445,14 @@ def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
     finally:
         lock.release()
     assert refused.status == 2 and "found/runs/000-mlp is being written by process" in refused.err
-    assert cli(*words).status == 0, "and takes it once that has ended"
+    assert cli(*words).status == 0, "the folder is free after the trial"
 
 
 def simulated(monkeypatch, folder, models, seconds, *, words=(), speed=None):
-    """A comparison whose trials take their share, or `speed` seconds, and score by their time."""
+    """A comparison of simulated trials, and the arguments of each trial.
+
+    A model needs `speed[model]` seconds; without an entry it uses its whole share. Scores grow with time.
+    """
     given = []
 
     def run(self, model, seed, settings, share, passed):
@@ -469,30 +472,30 @@ def simulated(monkeypatch, folder, models, seconds, *, words=(), speed=None):
     return comparison, given
 
 
-def test_models_that_were_short_of_time_get_more_of_it(tmp_path, monkeypatch):
-    """As the advice says; the longer run stands for the shorter one."""
+def test_models_stopped_early_get_more_time_in_a_longer_comparison(tmp_path, monkeypatch):
+    """The longer run replaces the shorter one in the table."""
     models, speed = ["mlp", "gcn", "late"], {"mlp": 5.0}
     first, _ = simulated(monkeypatch, tmp_path, models, 60, speed=speed)
     rows = {row.model: row for row in first.rows()}
     assert rows["gcn"].note.startswith(module.STOPPED) and rows["late"].score is None
     second, given = simulated(monkeypatch, tmp_path, models, 150, speed=speed)
     begun = [(model, share) for model, seed, settings, share in given if not seed and not settings]
-    assert [model for model, _ in begun] == ["gcn", "late"], "who had enough is not tried again"
+    assert [model for model, _ in begun] == ["gcn", "late"], "a completed model is not repeated"
     rows = {row.model: row for row in second.rows()}
     assert rows["gcn"].trials[0].share > 1.5 * first.rows()[0].trials[0].share
-    assert len({trial.share for trial in rows["gcn"].trials}) == 1, "seeds are trained as long"
+    assert len({trial.share for trial in rows["gcn"].trials}) == 1, "other seeds get the same time"
     _, given = simulated(monkeypatch, tmp_path, models, 160, speed=speed)
-    assert not any(not seed and not settings for _, seed, settings, _ in given), "ten seconds are not more"
+    assert not any(not seed and not settings for _, seed, settings, _ in given), "10 s more are too few"
 
 
-def test_other_settings_get_no_more_time_than_those_they_are_compared_with(tmp_path, monkeypatch):
+def test_drawn_settings_get_no_more_time_than_those_of_the_preset(tmp_path, monkeypatch):
     _, given = simulated(monkeypatch, tmp_path, ["mlp", "sgc", "gcn", "sage", "gat", "galit"], 300)
     shares = {model: share for model, seed, settings, share in given if not seed and not settings}
     drawn = [(model, share) for model, seed, settings, share in given if settings and not seed]
     assert drawn and all(share <= shares[model] for model, share in drawn)
 
 
-def test_options_that_the_user_gave_are_not_drawn(tmp_path, monkeypatch):
+def test_options_of_the_user_are_not_drawn(tmp_path, monkeypatch):
     words = ["--model.encoder.dropout=0.5", "--model.init_args.lr", "0.5", "--config", "own.yaml"]
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text("model: {init_args: {weight_decay: 0.5}}\n")

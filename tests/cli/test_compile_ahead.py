@@ -1,4 +1,4 @@
-"""The second process that compiles kernels: when it starts, what it makes, and that it never stays behind."""
+"""The process that compiles kernels ahead: when it starts, what it compiles, and that it always ends."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ assert compiled() == ahead, compiled()
 
 @pytest.fixture
 def cold(monkeypatch, tmp_path):
-    """Two cores and an empty cache; torch, for a second process, takes longer than any test."""
+    """Two cores, an empty cache, and a `torch` whose import in a second process outlasts any test."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -124,11 +124,11 @@ def test_it_ends_with_the_block(cold, started):
 
 def test_it_ends_with_the_first_process(cold, started):
     with compile_ahead.compiling_ahead("cpu"):
-        started[0].stdin.close()  # as the system does for a process that was killed
+        started[0].stdin.close()  # as the system does if the first process is killed
         assert started[0].wait(timeout=120) == 0
 
 
-def test_the_command_goes_on_where_no_process_can_start(cold, monkeypatch):
+def test_the_command_continues_if_no_process_can_start(cold, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(cold / "no-python"))
     with pytest.raises(UsageError, match="of the block"), compile_ahead.compiling_ahead("cpu"):
         raise UsageError("of the block")
@@ -142,21 +142,21 @@ def test_a_warm_cache_starts_nothing(cold, started):
 
 
 @pytest.mark.parametrize(("words", "expected"), [(["--model", "knowformer-any"], ["auto"]), (["best"], [])])
-def test_predict_compiles_ahead_for_the_weights_it_brings_along(words, expected, monkeypatch, tmp_path):
-    asked, file = [], tmp_path / "queries.tsv"
+def test_predict_compiles_ahead_for_shipped_weights(words, expected, monkeypatch, tmp_path):
+    devices, file = [], tmp_path / "queries.tsv"
     file.touch()
 
     @contextmanager
     def noted(device):
-        asked.append(device)
+        devices.append(device)
         yield
 
     monkeypatch.setattr(predict, "compiling_ahead", noted)
     monkeypatch.setattr(predict, "_run", lambda arguments: 0)
     assert predict.predict_main([*words, "--queries", str(file)]) == 0
-    assert asked == expected
+    assert devices == expected
 
 
 @pytest.mark.slow
-def test_what_is_compiled_ahead_is_all_that_the_encoder_needs():
+def test_all_kernels_of_the_encoder_are_compiled_ahead():
     _run(_NEEDS)

@@ -1,4 +1,4 @@
-"""What the Tab key offers, asked in this process and by a real bash."""
+"""Completions for the Tab key, in this process and in bash."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def offer(cli):
     return run
 
 
-def test_commands_and_nothing_else_first(offer):
+def test_the_first_word_is_a_command(offer):
     assert offer("") == list(COMMANDS) and "_complete" not in offer("")
     assert offer("re") == ["reproduce", "results"]
     assert offer("nothing") == [] == offer("fit", "--model", "nothing")
@@ -62,11 +62,11 @@ def test_commands_and_nothing_else_first(offer):
         (["nocommand", "--x"], []),
     ],
 )
-def test_names_and_options(offer, words, expected):
+def test_names_and_options_are_offered(offer, words, expected):
     assert offer(*words) == expected
 
 
-def test_fixed_choices_are_those_that_the_commands_take(offer):
+def test_fixed_choices_are_those_of_the_commands(offer):
     from graphzoo.cli import plot, predict, results
     from graphzoo.inference import export
     from graphzoo.report import dashboard
@@ -100,7 +100,7 @@ def test_runs_are_offered_newest_first(offer, workplace):
     assert offer("export", "runs/") == [newest, older] == offer("fit", "runs/")
 
 
-def test_mistakes(cli):
+def test_wrong_calls_are_refused(cli):
     result = cli("completion", "bosh")
     assert result.status == 2 and "bash" in result.err and len(result.err.splitlines()) <= 3
     assert cli("completion").status == 2
@@ -108,8 +108,8 @@ def test_mistakes(cli):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
-def test_in_a_real_bash(tmp_path):
-    """The words as bash hands them over, through the script, to the command and back."""
+def test_completion_in_bash(tmp_path):
+    """Bash passes its words to the command and reads the completions."""
     command = tmp_path / "graphzoo"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m graphzoo.cli "$@"\n')
     command.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What `doctor --gpu` makes of a GPU, on CUDA tensors without memory and with figures that are made up."""
+"""`doctor --gpu` on CUDA tensors without memory and with simulated measurements."""
 
 import json
 import math
@@ -18,7 +18,7 @@ OPS = ["relational_spmm", "relational_spmm with a mask", "message_update", "stat
 @pytest.fixture
 def no_clock(monkeypatch):
     monkeypatch.setattr(doctor_gpu, "seconds_of", lambda run, place: run() and 0.001)
-    # torch built for the CPU cannot go back through tensors without memory
+    # A torch built for the CPU cannot differentiate through CUDA tensors without memory.
     monkeypatch.setattr(
         torch.autograd, "grad", lambda out, leaves, weight: list(map(torch.empty_like, leaves))
     )
@@ -26,7 +26,7 @@ def no_clock(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")
 def test_every_op_runs_its_kernel_and_is_compared(monkeypatch, no_clock):
-    """Every number that is read of such a tensor is 1: a difference of that size is too much."""
+    """Every value read from a tensor without memory is 1, and an error of 1 fails the check."""
     with pretended_cuda(monkeypatch), Waits() as waits:
         checks = dict(doctor_gpu.op_checks(GPU, 1e-3, quick=True))
         found = {name: run() for name, run in checks.items()}
@@ -39,7 +39,7 @@ def test_every_op_runs_its_kernel_and_is_compared(monkeypatch, no_clock):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("backend", ["triton", "naive"])
-def test_torch_s_own_operations_are_not_enough(monkeypatch, no_clock, backend):
+def test_a_check_fails_without_the_triton_kernel(monkeypatch, no_clock, backend):
     monkeypatch.setitem(doctor_gpu._LARGEST, "float32", 2.0)
     monkeypatch.setattr(doctor_gpu, "row_backend", lambda *given: backend)
     with pretended_cuda(monkeypatch), Waits():
@@ -48,7 +48,7 @@ def test_torch_s_own_operations_are_not_enough(monkeypatch, no_clock, backend):
     assert found["ok"] == (backend == "triton") and found["of_copy"] is None
 
 
-# Loss and norm of the gradients on the GPU, where both are 2 on the CPU.
+# Loss and norm of the gradients on the GPU. Both are 2 on the CPU.
 @pytest.mark.parametrize(
     ("precision", "loss", "norm", "is_ok"),
     [
@@ -62,11 +62,11 @@ def test_torch_s_own_operations_are_not_enough(monkeypatch, no_clock, backend):
         ("bf16-mixed", 2.0, math.nan, False),
     ],
 )
-def test_a_step_is_compared_with_the_cpu_s(monkeypatch, precision, loss, norm, is_ok):
-    asked = []
+def test_a_step_is_compared_with_the_cpu(monkeypatch, precision, loss, norm, is_ok):
+    calls = []
 
     def train(make, place, kind, *, draws=False):
-        asked.append((place.type, kind, draws))
+        calls.append((place.type, kind, draws))
         return (loss, norm, 0.25) if place.type == "cuda" and not draws else (2.0, 2.0, 9.0)
 
     monkeypatch.setattr(doctor_gpu, "_train", train)
@@ -74,7 +74,7 @@ def test_a_step_is_compared_with_the_cpu_s(monkeypatch, precision, loss, norm, i
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda place: 3 << 29)
     found = doctor_gpu._step(lambda: None, GPU, precision)
     assert found["ok"] is is_ok and found["ms"] == 250 and found["gib"] == 1.5
-    assert asked == [("cpu", "32-true", False), ("cuda", precision, True), ("cuda", precision, False)]
+    assert calls == [("cpu", "32-true", False), ("cuda", precision, True), ("cuda", precision, False)]
     assert found["on_cpu"] == 2
 
 
@@ -86,8 +86,8 @@ def test_a_step_with_dropout_has_to_be_finite(monkeypatch):
     assert not doctor_gpu._step(lambda: None, place, "32-true")["ok"]
 
 
-def test_steps_are_compared_in_one_part():
-    """A step of several parts has the loss of its last."""
+def test_steps_are_compared_in_one_micro_batch():
+    """The loss of a step of several micro-batches is that of the last one."""
     tasks = doctor_gpu._tasks(quick=True)
     for name in ("KnowFormer, FB15k-237, small", "PENCIL, 32 links"):
         _, data = tasks[name]()
@@ -95,7 +95,7 @@ def test_steps_are_compared_in_one_part():
 
 
 @pytest.mark.parametrize("draws", [False, True])
-def test_steps_are_compared_without_what_a_device_draws(draws):
+def test_steps_are_compared_without_dropout(draws):
     modes = []
 
     class Watched(GALiT):
@@ -111,7 +111,7 @@ def test_steps_are_compared_without_what_a_device_draws(draws):
     assert modes and set(modes) == {draws}
 
 
-def test_every_gpu_is_checked_and_one_that_fails_is_told(monkeypatch, tmp_path, capsys):
+def test_every_gpu_is_checked_and_failures_are_reported(monkeypatch, tmp_path, capsys):
     def check(place, *speed, quick):
         def run():
             if place.index == 1:

@@ -21,7 +21,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("path", CLASSES)
 def test_options_are_those_of_the_class(path):
-    """Read from the source, they are what the class itself says, each with its meaning."""
+    """Options read from the source equal those of the imported class, and each has a description."""
     module, _, name = path.rpartition(".")
     parameters = inspect.signature(getattr(import_module(module), name)).parameters
     found = class_options(path)
@@ -38,7 +38,7 @@ def test_options_are_those_of_the_class(path):
 
 
 @pytest.mark.parametrize("path", ["graphzoo.nowhere.Net", "json.JSONEncoder", "sys.flags", "graphzoo.fit"])
-def test_what_has_no_source_or_no_docstring_has_no_options(path):
+def test_without_source_or_docstring_no_option_has_a_description(path):
     assert all(option.meaning == "" for option in class_options(path))
 
 
@@ -59,7 +59,7 @@ def test_a_data_set_lists_its_options(cli):
     assert "  --model.ties realistic" in lines and "graphzoo.tasks.KGCompletion:" in lines
 
 
-def test_both_show_what_the_recipe_sets(cli):
+def test_help_shows_settings_of_the_recipe(cli):
     lines = cli("fit", "--model", "galit", "--data", "cora", "--help").out.splitlines()
     chosen = next(line for line in lines if line.startswith("  --model.encoder.hidden_channels"))
     recipe = next(line.split(":")[1] for line in reversed(lines) if "hidden_channels:" in line)
@@ -79,7 +79,7 @@ def test_every_model_has_help(cli):
         assert any(line.startswith("  --model.encoder.") for line in result.out.splitlines()[23:])
 
 
-def test_a_plug_in_lists_what_its_source_says(cli, monkeypatch):
+def test_help_of_a_plug_in_is_read_from_its_source(cli, monkeypatch):
     entry = EntryPoint("ownformer", "helpers.own:OwnEncoder", classes.ENCODER_GROUP)
     monkeypatch.setattr(classes, "entry_points", lambda group: [entry])
     result = cli("fit", "--model", "ownformer", "--help")
@@ -93,12 +93,12 @@ def test_an_unknown_name_is_refused_in_help(cli):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_names_debug(cli, command):
-    told = cli(command, "--help").out
-    assert told.count("--debug ") == 1, told
+    out = cli(command, "--help").out
+    assert out.count("--debug ") == 1, out
 
 
 def test_help_names_optimisers_and_precision(cli):
     for command in ("fit", "validate", "test"):
-        told = cli(command, "--help").out
-        assert "--matmul_precision" in told and "--print_config" in told
-        assert ("--optimizer NAME" in told) == ("--lr_scheduler" in told) == (command == "fit")
+        out = cli(command, "--help").out
+        assert "--matmul_precision" in out and "--print_config" in out
+        assert ("--optimizer NAME" in out) == ("--lr_scheduler" in out) == (command == "fit")

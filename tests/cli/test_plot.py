@@ -1,4 +1,4 @@
-"""`graphzoo plot`: its files, and what it answers to mistakes."""
+"""`graphzoo plot`: its files, and its messages for mistakes."""
 
 import subprocess
 import sys
@@ -21,12 +21,12 @@ def plot(capsys, *words):
 
 
 def test_the_page_is_written_once(run, tmp_path, capsys):
-    status, told = plot(capsys, run, "--no-model")
-    assert status == 0 and "report.html" in told and "pictures" in told
+    status, message = plot(capsys, run, "--no-model")
+    assert status == 0 and "report.html" in message and "pictures" in message
     first = (tmp_path / "report.html").read_bytes()
     (tmp_path / "report.html").write_bytes(b"mine")
-    status, told = plot(capsys, run, "--no-model")
-    assert status == 2 and "report.html exists already" in told and "--overwrite" in told
+    status, message = plot(capsys, run, "--no-model")
+    assert status == 2 and "report.html exists already" in message and "--overwrite" in message
     assert (tmp_path / "report.html").read_bytes() == b"mine"
     assert plot(capsys, run, "--no-model", "--overwrite")[0] == 0
     assert (tmp_path / "report.html").read_bytes() == first
@@ -35,18 +35,18 @@ def test_the_page_is_written_once(run, tmp_path, capsys):
 
 @pytest.mark.parametrize(("form", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
-    status, told = plot(capsys, run, "--no-model", "--format", form, "--out", "some")
+    status, message = plot(capsys, run, "--no-model", "--format", form, "--out", "some")
     files = sorted((tmp_path / "some").iterdir())
-    assert status == 0 and f"{len(files)} pictures" in told
+    assert status == 0 and f"{len(files)} pictures" in message
     names = {path.stem for path in files}
     assert {"val-acc", "train-loss", "g1-confusion", "g1-embedding", "g1-relations"} <= names
     assert all(path.suffix == f".{form}" and path.read_bytes().startswith(begin) for path in files)
-    status, told = plot(capsys, run, "--no-model", "--format", form, "--out", "some")
-    assert status == 2 and "exists already" in told
+    status, message = plot(capsys, run, "--no-model", "--format", form, "--out", "some")
+    assert status == 2 and "exists already" in message
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["RUN", "--overwite"], "Did you mean: --overwrite?"),
         (["RUN", "--format", "htlm"], "Did you mean: html?"),
@@ -64,37 +64,37 @@ def test_a_file_per_picture(run, tmp_path, capsys, form, begin):
         (["RUN", "--fact", "a", "b", "c", "--no-model"], "--fact asks the model"),
     ],
 )
-def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, told):
+def test_mistakes_are_answered_with_their_remedy(run, tmp_path, capsys, words, message):
     (tmp_path / "nothing").mkdir()
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "file").write_text("")
     status, text = plot(capsys, *(str(run) if word == "RUN" else word for word in words))
-    assert status == 2 and told in text and len(text.splitlines()) <= 6
+    assert status == 2 and message in text and len(text.splitlines()) <= 6
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_run_that_is_not_there_is_told_before_a_page_that_is(run, tmp_path, capsys):
+def test_a_missing_run_is_reported_before_an_existing_page(run, tmp_path, capsys):
     (tmp_path / "report.html").write_text("mine")
-    status, told = plot(capsys, run, "runs/galit-cora/two")
-    assert status == 2 and "runs/galit-cora/two: no such file" in told and "exists already" not in told
+    status, message = plot(capsys, run, "runs/galit-cora/two")
+    assert status == 2 and "runs/galit-cora/two: no such file" in message and "exists already" not in message
 
 
 def test_a_damaged_evaluation_is_named_on_the_page(run, tmp_path, capsys):
-    """One broken side table takes nothing else away."""
+    """A damaged table does not affect the rest of the page."""
     table = run / "evaluation" / "test" / "classes.csv"
     table.write_text(table.read_text().replace("0.5", "0.6"))
     assert plot(capsys, run, "--no-model")[0] == 0
     text = (tmp_path / "report.html").read_text()
     assert "classes.csv is damaged" in text and "graphzoo test" in text
     assert "Validation accuracy" in text and "80.00" in text
-    assert "Confusion" in text, "the tables beside the damaged one"
+    assert "Confusion" in text, "the other tables"
     (run / "evaluation" / "test" / "index.json").unlink()
     assert plot(capsys, run, "--no-model", "--overwrite")[0] == 0
     text = (tmp_path / "report.html").read_text()
     assert "is not an evaluation: index.json is missing" in text and "80.00" in text
 
 
-def test_the_next_evaluation_stands_in_for_a_damaged_one(run, tmp_path, capsys):
+def test_another_evaluation_replaces_a_damaged_one(run, tmp_path, capsys):
     other = write_evaluation(write_run(run.parent / "two", seed=1))
     (run / "evaluation" / "test" / "hits.csv").unlink()
     assert plot(capsys, run, other, "--no-model")[0] == 0
@@ -118,12 +118,12 @@ def test_without_a_checkpoint_the_page_says_so(run, tmp_path, capsys):
     assert "the run has no checkpoint" in (tmp_path / "report.html").read_text()
 
 
-def test_a_place_that_cannot_be_written_is_told_at_once(run, tmp_path, capsys, monkeypatch):
+def test_a_folder_without_write_permission_is_refused(run, tmp_path, capsys, monkeypatch):
     import os
 
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    status, told = plot(capsys, run, "--out", "there/report.html")
-    assert status == 2 and "not writable" in told
+    status, message = plot(capsys, run, "--out", "there/report.html")
+    assert status == 2 and "not writable" in message
 
 
 def test_help_fits_a_screen_and_imports_nothing_heavy():

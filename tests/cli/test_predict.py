@@ -76,8 +76,8 @@ def test_printing(predict, umls, queries):
     assert len(lines) == 1 + 3 * 2
 
 
-def test_asking_from_both_ends(predict, umls_run, queries, tmp_path):
-    """The option is the task's `reverse_weight`, and changes scores."""
+def test_queries_are_scored_from_both_ends(predict, umls_run, queries, tmp_path):
+    """`--reverse-weight` sets `reverse_weight` of the task, which changes scores."""
     out = tmp_path / "both.csv"
     assert predict("--queries", queries, "--out", out, "--top-k", 4, "--reverse-weight", 0.5)[0] == 0
     model = graphzoo.load(umls_run.path)
@@ -88,7 +88,7 @@ def test_asking_from_both_ends(predict, umls_run, queries, tmp_path):
     assert list(one_end["score"]) != list(both["score"])
 
 
-def test_known_facts_dropped_or_not_looked_up(predict, umls, queries, tmp_path):
+def test_known_facts_are_dropped_or_kept(predict, umls, queries, tmp_path):
     for known in ("drop", "keep"):
         out = tmp_path / f"{known}.parquet"
         assert predict("--queries", queries, "--out", out, "--known", known, "--top_k=135")[0] == 0
@@ -223,7 +223,7 @@ def test_another_graph(inductive_run, tmp_path, capfd):
     arguments = ["--ckpt_path", str(inductive_run.path), "--queries", str(path), "--out", str(out)]
     assert predict_main([*arguments, "--data.path", str(facts)]) == 0
     assert read(out).query("known")["tail"].tolist() == ["kitty"]
-    listed = [*arguments, "--overwrite", "--data.path", f"[{facts}]"]  # as fit takes several files
+    listed = [*arguments, "--overwrite", "--data.path", f"[{facts}]"]  # a list, as fit takes it
     assert predict_main(listed) == 0 and read(out).query("known")["tail"].tolist() == ["kitty"]
     assert predict_main([*arguments, "--overwrite", "--data.path", str(inductive_run.planets)]) == 2
     assert "entity 'tom'" in capfd.readouterr().err
@@ -261,7 +261,7 @@ def test_inputs_are_never_overwritten(predict, tmp_path):
 
 @pytest.mark.fault("prediction is interrupted", "no output file and no temporary file remain")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_an_interrupted_run_leaves_no_file_and_no_rest(tmp_path, kind):
+def test_an_interrupted_run_leaves_no_incomplete_file(tmp_path, kind):
     def tables():
         yield pd.DataFrame({"a": [1]})
         raise KeyboardInterrupt
@@ -372,7 +372,7 @@ def test_wrong_command_lines_take_few_lines(
 
 @pytest.fixture
 def ask_links(named_links, capfd, tmp_path):
-    """Runs the command on a run of links, with files of the given contents; status, table and error text."""
+    """Runs the command on a link run with files of these contents; returns status, table and error text."""
 
     def run(*arguments, **files):
         given = ["--ckpt_path", str(named_links.path), *map(str, arguments)]
@@ -401,7 +401,7 @@ def test_partners_of_nodes(ask_links, links):
     status, found, error = ask_links("--top-k", 4, nodes=("nodes.txt", names))
     assert (status, "8 rows in" in error) == (0, True)
     pd.testing.assert_frame_equal(found, links.predict(nodes=["person3", "person17"], k=4), rtol=1e-4)
-    assert not found["known"].any(), "links that are known are left out unless asked for"
+    assert not found["known"].any(), "known links are left out by default"
     assert len(ask_links(nodes=("nodes.txt", "person3"))[1]) == 10
 
 
@@ -425,7 +425,7 @@ def test_options_of_partners(ask_links, links, known):
         ("pairs.csv", "person3,person40\r\nperson8,person9\r\n"),
         ("pairs.csv.gz", gzip.compress(b"target,weight,source\nperson40,1,person3\nperson9,2,person8\n")),
     ],
-    ids=["header", "no header", "csv", "packed"],  # packed bytes hold the time
+    ids=["header", "no header", "csv", "packed"],  # gzip data hold the time
 )
 def test_scores_of_pairs(ask_links, links, name, content):
     status, found, _ = ask_links("--batch-size", 1, score=(name, content))
@@ -473,7 +473,7 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
     arguments = ["--ckpt_path", link_runs["galit"].path, "--nodes", tmp_path / "q.txt", "--out", out]
     assert predict_main([*map(str, arguments), "--data.path", str(tmp_path)]) == 0
     assert read(out)["partner"].tolist() == ["ann"]
-    for name in ("nodes.csv", "val.csv", "dev.tsv"):  # files of data, however they are called
+    for name in ("nodes.csv", "val.csv", "dev.tsv"):  # any file in a folder of data
         (tmp_path / name).touch()
         over = [*map(str, arguments[:-1]), str(tmp_path / name), "--overwrite"]
         assert predict_main([*over, "--data.path", str(tmp_path)]) == 2
@@ -499,7 +499,7 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
         (["--nodes", "Q", "--top-k", "-1"], "--top-k.*at least 1, got '-1'"),
     ],
 )
-def test_wrong_questions_about_links(named_links, queries, tmp_path, capfd, arguments, message):
+def test_wrong_options_for_links_are_refused(named_links, queries, tmp_path, capfd, arguments, message):
     import re
 
     given = [str(queries) if argument == "Q" else argument for argument in arguments]
@@ -509,7 +509,7 @@ def test_wrong_questions_about_links(named_links, queries, tmp_path, capfd, argu
     assert re.search(message.replace("RUN", str(named_links.path)), error), error
 
 
-def test_a_lone_checkpoint_knows_its_own_kind(named_links, queries, tmp_path, capfd):
+def test_a_lone_checkpoint_knows_its_task(named_links, queries, tmp_path, capfd):
     import shutil
 
     lone = shutil.copy(named_links.path / "checkpoints" / "best.ckpt", tmp_path / "lone.ckpt")
@@ -552,7 +552,7 @@ def test_help_and_mistakes_need_no_torch(tmp_path):
 
 
 @pytest.mark.fault("the device `meta`, which stores no values", "refused before anything is computed")
-def test_a_device_without_numbers(predict, queries):
+def test_the_meta_device_is_refused(predict, queries):
     status, _, error = predict("--queries", queries, "--device", "meta")
     assert status == 2 and "device 'meta' is not available here (it holds shapes" in error
 
@@ -561,7 +561,7 @@ def test_a_device_without_numbers(predict, queries):
     "the reader of a pipe leaves, or the disk is full, while answers are printed",
     "no message; or one line and status 1",
 )
-def test_where_printed_answers_go(umls_run, tmp_path):
+def test_a_closed_pipe_or_full_disk_takes_at_most_one_line(umls_run, tmp_path):
     queries = tmp_path / "many.tsv"
     queries.write_text("steroid\tinteracts_with\t?\n" * 200)
     code = "import sys; from graphzoo.cli import main; sys.exit(main())"
@@ -584,7 +584,7 @@ def test_debug_shows_the_traceback(predict, queries, monkeypatch):
         predict("--queries", queries, "--debug")
 
 
-def test_a_table_between_tabs_is_quoted_from_its_first_row_or_not_at_all(tmp_path):
+def test_tsv_is_quoted_in_every_row_or_in_none(tmp_path):
     plain = pd.DataFrame({"head": ['a"b', '"p"'], "score": [0.5, 0.25]})
     broken = pd.DataFrame({"head": ["l\tm", '"q"'], "score": [2.0, 1.0]})
     out = tmp_path / "plain.tsv"

@@ -1,4 +1,4 @@
-"""`graphzoo reproduce --all FILE`: rows one after another, resumed, with what is left and how long."""
+"""`graphzoo reproduce --all FILE`: a queue of rows, how it resumes, and the estimate of the time left."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ STOP = [f"--trainer.callbacks{words}" for words in ("+=helpers.own.SendSignal", 
 
 @pytest.fixture
 def queue(cli, tiny_nodes):
-    """`queue(*lines)`: a file of these rows, with small models on the tiny nodes, in this process."""
+    """`queue(*lines)` writes these rows to a file and runs them in this process, with small models."""
 
     def run(*lines, more=()):
         rows = [line.replace("NODES", f"nodes --data.path={tiny_nodes}") for line in lines]
@@ -39,7 +39,7 @@ def entries(*lines, runs=RUNS):
 
 
 def finish(entry, seconds):
-    """As if all runs of a row had taken that long."""
+    """Write results as if each unfinished run of a row had taken so many seconds."""
     for folder in entry.run_folders(finished=False):
         folder.mkdir(parents=True)
         (folder / "results.json").write_text(json.dumps({"seconds": seconds}))
@@ -70,22 +70,22 @@ def test_rows_run_in_turn_and_complete_ones_are_skipped(queue):
     assert json.loads(row.read_text())["seeds"] == [0, 1, 2]
 
 
-def test_a_stop_ends_the_queue_and_the_same_command_goes_on(queue):
+def test_a_stop_ends_the_queue_and_the_same_command_continues(queue):
     lines = ["galit NODES --seeds 0", "gcn NODES --seeds 0"]
     stopped = queue(*lines, more=STOP)
     assert stopped.status == 143 and "to continue the queue" in stopped.err
-    assert "row 2" not in stopped.err, "who stops a queue means all of it"
-    on = queue(
-        *lines, more=STOP
-    )  # the first row goes on from its checkpoint, the second is stopped in its turn
+    assert "row 2" not in stopped.err, "a signal stops the whole queue"
+    resumed = queue(*lines, more=STOP)  # the first row resumes, then the second is stopped
     assert (
-        on.status == 143 and "seed 0: resumes from its last checkpoint" in on.err and "row 2 of 2" in on.err
+        resumed.status == 143
+        and "seed 0: resumes from its last checkpoint" in resumed.err
+        and "row 2 of 2" in resumed.err
     )
     done = queue(*lines, more=STOP)
     assert done.status == 0 and "row 1 of 2" not in done.err and "1 of them before" in done.err
 
 
-def test_a_row_that_fails_is_told_at_the_end_and_stops_no_other(queue):
+def test_a_failed_row_is_listed_at_the_end_and_stops_no_other(queue):
     done = queue("galit NODES --seeds 0 --model.lr=-1", "gcn NODES --seeds 0", "mlp NODES --splits 99")
     assert done.status == 1
     assert Path("runs/reproduce/gcn-tiny/row.json").is_file()
@@ -97,24 +97,24 @@ def test_a_row_that_fails_is_told_at_the_end_and_stops_no_other(queue):
     assert apart.err.rstrip().endswith("all rows as a table: graphzoo results runs alone")
 
 
-def test_a_run_that_is_killed_fails_its_row_alone(monkeypatch, workplace):
+def test_a_killed_run_fails_only_its_row(monkeypatch, workplace):
     statuses = iter([137, 0])
     found = entries("galit cora --seeds 0", "galit citeseer --seeds 0")
     assert run_queue(found, lambda row: next(statuses), RUNS) == 1
 
 
-def test_rows_of_other_options_are_made_again_or_refused(queue):
+def test_a_row_with_other_options_is_refused(queue):
     assert queue("galit NODES --seeds 0").status == 0
     other = queue("galit NODES --seeds 0 --model.lr=0.1")
     assert other.status == 1 and "other options" in other.err
 
 
-def test_out_is_where_all_rows_go(queue):
+def test_out_is_the_default_folder_of_rows(queue):
     assert queue("gcn NODES --seeds 0", "mlp NODES --seeds 0 --out own", more=["--out=there"]).status == 0
     assert Path("there/reproduce/gcn-tiny/row.json").is_file() and Path("own/row.json").is_file()
 
 
-def test_the_time_left_is_that_of_recipes_then_of_finished_runs(workplace, capsys):
+def test_the_time_left_is_estimated_from_recipes_then_from_finished_runs(workplace, capsys):
     lines = [
         "galit cora --seeds 0-1",
         "galit citeseer --seeds 0-2",
@@ -130,15 +130,15 @@ def test_the_time_left_is_that_of_recipes_then_of_finished_runs(workplace, capsy
     assert galit.seconds_left(1.0) == 0.0 and not galit.is_complete(), "its runs are not averaged yet"
     assert _pace([galit, citeseer, unknown]) == pytest.approx(10.0), "this machine is ten times slower"
     run_queue([galit, citeseer, unknown], lambda row: 0, RUNS)
-    told = capsys.readouterr().err
-    assert "left: 3 rows, 4 runs, probably" in told and "and 1 row of unknown time" in told
+    message = capsys.readouterr().err
+    assert "left: 3 rows, 4 runs, probably" in message and "and 1 row of unknown time" in message
 
     more = entries("galit cora --seeds 0-4")[0]
-    assert more.seconds_left(1.0) == pytest.approx(3 * 10 * claimed), "its own runs say more"
+    assert more.seconds_left(1.0) == pytest.approx(3 * 10 * claimed), "its own runs are a better estimate"
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         ("", "rows.txt has no row"),
         ("# nothing", "rows.txt has no row"),
@@ -158,22 +158,22 @@ def test_the_time_left_is_that_of_recipes_then_of_finished_runs(workplace, capsy
         ),
     ],
 )
-def test_wrong_files_are_refused_before_a_run(cli, workplace, lines, told):
+def test_wrong_files_are_refused_before_a_run(cli, workplace, lines, message):
     Path("rows.txt").write_text(lines)
     result = cli("reproduce", "--all", "rows.txt")
-    assert result.status == 2 and told in result.err, result.err
+    assert result.status == 2 and message in result.err, result.err
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--all", "nothing.txt"], "nothing.txt: No such file"),
         (["--all", "."], "--all .: "),
         (["galit", "cora", "--all", "rows.txt"], "leave 'galit' out"),
         (["--all", "rows.txt", "galit", "cora"], "leave 'galit' out"),
         (["--all", "rows.txt", "--seeds", "0"], "--seeds is for one row"),
-        # a value in a word of its own is the option's, and no model
+        # The value after an option is not taken for a model.
         (
             ["--all", "rows.txt", "--trainer.max_epochs", "2", "--model.lrr", "1"],
             "line 1: unknown option --model.lrr",
@@ -181,10 +181,10 @@ def test_wrong_files_are_refused_before_a_run(cli, workplace, lines, told):
         (["--all"], "--all needs a value"),
     ],
 )
-def test_wrong_words_beside_a_queue_are_refused(cli, workplace, words, told):
+def test_wrong_arguments_beside_a_queue_are_refused(cli, workplace, words, message):
     Path("rows.txt").write_text("galit cora")
     result = cli("reproduce", *words)
-    assert result.status == 2 and told in result.err, result.err
+    assert result.status == 2 and message in result.err, result.err
 
 
 def test_bytes_that_are_no_text_are_refused(workplace):
@@ -193,7 +193,7 @@ def test_bytes_that_are_no_text_are_refused(workplace):
         read_queue(Path("rows.txt"), reproduce_parser(), [], RUNS, in_process=False)
 
 
-def test_each_run_of_a_queue_has_its_process_unless_asked_otherwise(cli, monkeypatch, tiny_nodes):
+def test_each_run_of_a_queue_has_its_own_process(cli, monkeypatch, tiny_nodes):
     begun = []
     monkeypatch.setattr(reproduce_module, "run_command", lambda words: begun.append(words) or main(words))
     Path("rows.txt").write_text(f"gcn nodes --data.path={tiny_nodes} --seeds 0")
@@ -219,11 +219,11 @@ def test_a_row_whose_recipe_was_edited_is_not_complete(queue):
         ("galit nodes --data.path 'a # b' \\#c \"#\" #d", "galit nodes --data.path 'a # b' \\#c \"#\" "),
     ],
 )
-def test_a_comment_begins_a_word(line, kept):
+def test_a_comment_starts_at_a_word(line, kept):
     assert _without_comment(line) == kept
 
 
-def test_a_mark_of_the_byte_order_is_no_part_of_a_row(workplace):
+def test_a_byte_order_mark_is_no_part_of_a_row(workplace):
     Path("rows.txt").write_bytes(b"\xef\xbb\xbfgalit cora --seeds 0\r\n")
     (row,) = read_queue(Path("rows.txt"), reproduce_parser(), [], RUNS, in_process=True)
     assert row.text == "galit cora --seeds 0"

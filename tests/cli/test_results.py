@@ -24,7 +24,7 @@ ABLATIONS = [preset.name for preset in list_presets("ablation")]
 
 @pytest.fixture
 def reproduce(cli, tiny_nodes):
-    """`reproduce(*more)`: a small GALiT in this process; fails the test unless it ends with that status."""
+    """`reproduce(*arguments, status=0)` trains a small GALiT in this process and checks the exit status."""
 
     def run(*arguments, status=0):
         command = ["reproduce", "galit", "nodes", f"--data.path={tiny_nodes}", "--in-process"]
@@ -40,7 +40,7 @@ def row(folder):
     return json.loads((Path(folder) / "row.json").read_text())
 
 
-def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
+def test_a_run_does_not_depend_on_earlier_runs_in_the_process(reproduce):
     reproduce("--seeds=0,1", "--out=both")
     reproduce("--seeds=1", "--out=alone", "--quiet")
     assert "--quiet" not in row("alone")["command"] and "--logger" not in row("alone")["command"]
@@ -57,32 +57,32 @@ def test_a_run_does_not_depend_on_those_before_it_in_the_process(reproduce):
     assert figures[0] == figures[1]
 
 
-def test_a_row_of_some_seeds_names_the_finished_others(reproduce):
+def test_finished_seeds_left_out_of_a_row_are_named(reproduce):
     assert "not averaged" not in reproduce("--seeds=2,10", "--out=row").err
-    told = reproduce("--seeds=0", "--out=row").err
-    assert "finished there before, not averaged here: seed-2, seed-10\n" in told
+    err = reproduce("--seeds=0", "--out=row").err
+    assert "finished there before, not averaged here: seed-2, seed-10\n" in err
     assert row("row")["seeds"] == [0]
     all_of_them = reproduce("--seeds=0,2,10", "--out=row").err
     assert "not averaged" not in all_of_them and "starts" not in all_of_them
 
 
-def test_a_wrong_option_is_no_run_to_go_on_with(reproduce):
-    told = reproduce("--trainer.callbacks+=EarlyStoping", "--out=row", status=2).err
-    assert "Did you mean: EarlyStopping" in told and "to continue" not in told
+def test_a_wrong_option_leaves_no_run_to_continue(reproduce):
+    err = reproduce("--trainer.callbacks+=EarlyStoping", "--out=row", status=2).err
+    assert "Did you mean: EarlyStopping" in err and "to continue" not in err
     assert not Path("row").exists()
 
 
-def test_a_run_begun_without_a_test_is_no_run_of_a_row(reproduce):
+def test_a_run_begun_with_no_test_is_refused_in_a_row(reproduce):
     run = Path("row/seed-0")
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints/last.ckpt").touch()
     (run / "config.yaml").write_text("# graphzoo 0.1.0\n# test: no\n")
-    told = reproduce("--seeds=0", "--out=row", status=2).err
-    assert "row/seed-0 was begun with --no-test" in told and "Move it away" in told
+    err = reproduce("--seeds=0", "--out=row", status=2).err
+    assert "row/seed-0 was begun with --no-test" in err and "Move it away" in err
 
 
-def test_left_out_are_runs_of_these_rows_alone(tmp_path, capsys):
-    def told(folders, runs):
+def test_only_runs_of_the_same_rows_are_named_as_left_out(tmp_path, capsys):
+    def left_out(folders, runs):
         _tell_left_out([tmp_path / folder for folder in folders], runs)
         return capsys.readouterr().err.partition("\n")[0]
 
@@ -92,14 +92,14 @@ def test_left_out_are_runs_of_these_rows_alone(tmp_path, capsys):
         (tmp_path / name / "results.json").touch()
     (tmp_path / "row/seed-11").mkdir()  # not finished
     some = "finished there before, not averaged here: "
-    assert told(["row"], runs_of("0", "")) == some + "seed-1, seed-2, seed-3, seed-4, seed-5, ..."
-    assert told(["row"], runs_of("0-6", "")) == ""
-    assert told(["row"], runs_of("0", "0")) == some + "split-1-seed-0"
-    assert told(["none", "full"], runs_of("0", "")) == some + "seed-8"
+    assert left_out(["row"], runs_of("0", "")) == some + "seed-1, seed-2, seed-3, seed-4, seed-5, ..."
+    assert left_out(["row"], runs_of("0-6", "")) == ""
+    assert left_out(["row"], runs_of("0", "0")) == some + "split-1-seed-0"
+    assert left_out(["none", "full"], runs_of("0", "")) == some + "seed-8"
 
 
-def test_a_preset_that_cannot_be_read_costs_no_figure(reproduce, monkeypatch, caplog):
-    """What differs from the recipe is left out, with the reason, when somebody is writing the recipe."""
+def test_scores_are_kept_if_a_preset_cannot_be_read(reproduce, monkeypatch, caplog):
+    """The differences from the recipe are left out, and a warning says why."""
 
     def broken(*_, **__):
         raise UsageError("recipe.yaml, line 3: not YAML")
@@ -139,7 +139,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
     assert "as it is" in done.out and "No attention!" in done.out
     again = reproduce("--seeds=0,1", "--ablation=parts.yaml")
     assert again.err.count("finished before") == 4
-    # The same rows as one table, as Markdown and in full precision.
+    # The same rows in one table, as Markdown and as CSV in full precision.
     table = cli("results", "runs", "--format=markdown").out.splitlines()
     assert table[0].startswith("| data | model |") and len(table) == 4
     assert "| tiny | galit: as it is | accuracy % |" in "\n".join(table) and "| above |" in "\n".join(table)
@@ -149,7 +149,7 @@ def test_an_ablation_is_a_table_of_rows(reproduce, cli):
 
 
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_shipped_ablations_are_rows_of_options_that_exist(cli, tiny_nodes, name):
+def test_options_of_shipped_ablations_exist(cli, tiny_nodes, name):
     model, _, short = name.partition("/")
     preset = next(preset for preset in list_presets("ablation") if preset.name == name)
     assert preset.header["title"] and preset.header["claim"]
@@ -196,7 +196,7 @@ def test_wrong_ablations_are_refused_by_row(cli, content, message):
     assert not Path("runs").exists()
 
 
-def test_a_wrong_option_of_a_later_row_is_told_before_the_first_runs(reproduce):
+def test_a_wrong_option_of_a_later_row_is_refused_before_the_first_runs(reproduce):
     rows = [
         {"name": "as it is", "options": {}},
         {"name": "wide", "options": {"model.encoder.hiden_channels": 9}},
@@ -227,7 +227,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     reproduce("--seeds=0,1")
     fit_nodes("--seed=7")
     table = cli("results").out
-    assert table.count("galit") == 2, "the row, and the run that belongs to none"
+    assert table.count("galit") == 2, "the row, and the single run"
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert sorted(line["runs"] for line in lines if line["metric"] == "acc") == ["1", "2"]
     spaced = cli("results", "--model= gcn , galit ")
@@ -236,7 +236,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     assert unknown.status == 2 and "no result has the metric 'ac'\nDid you mean: acc" in unknown.err
     other = cli("results", "--data=cora")
     assert other.status == 2 and "there are no such results\nThere are: galit on " in other.err
-    assert "there are no such results" in cli("results", "--published").err, "no paper has figures for them"
+    assert "there are no such results" in cli("results", "--published").err, "there are no published scores"
     table = cli("results", "--commands", "--format=markdown").out
     assert "`graphzoo reproduce galit nodes --data.path=" in table and " --seeds 0,1`" in table
     assert "--logger" not in table
@@ -245,7 +245,7 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
     damaged.write_text(damaged.read_text()[:40])
     found = cli("results")
     assert found.status == 1 and f"left out: {damaged} is damaged" in found.err
-    assert found.out.count("galit") == 1, "the row is shown all the same"
+    assert found.out.count("galit") == 1, "the row is still shown"
     whole = {"model": "galit", "data": "nodes"}
     bad = [{}, {"metrics": {}}, {"metrics": {"test/acc": {"mean": 1}}}]
     bad.append({"metrics": {"test/acc": {"mean": 1, "values": [1], "paper": "x"}}})
@@ -255,16 +255,16 @@ def test_results_show_single_runs_and_rows_once(reproduce, cli, fit_nodes):
         assert refused.status == 2 and "is not a row of results" in refused.err, content
 
 
-def test_one_seed_of_a_row_is_shown_where_it_alone_is_asked_for(cli, tmp_path):
+def test_one_seed_of_a_row_can_be_shown_alone(cli, tmp_path):
     seed = write_row(tmp_path / "row") / "seed-1"
-    for asked in (seed, seed / "results.json"):
-        found = cli("results", asked)
+    for path in (seed, seed / "results.json"):
+        found = cli("results", path)
         assert found.status == 0 and "85.00" in found.out, found.err
     both = cli("results", tmp_path, "--format=csv")
     assert len(both.out.splitlines()) == 2, "the row alone"
 
 
-def test_csv_has_the_metric_and_the_commands_that_are_asked_for(tmp_path, cli):
+def test_csv_has_the_chosen_metric_and_commands(tmp_path, cli):
     figure = {"mean": 0.5, "std": None, "paper": None, "paper_std": None, "values": [0.5]}
     row = {"model": "galit", "data": "cora", "seeds": [0], "command": "graphzoo reproduce galit cora"}
     (tmp_path / "row.json").write_text(
@@ -277,7 +277,7 @@ def test_csv_has_the_metric_and_the_commands_that_are_asked_for(tmp_path, cli):
     assert [line["metric"] for line in every] == ["acc", "ap"] and "command" not in every[0]
 
 
-def test_the_finished_runs_of_a_row_that_is_not_done_are_shown(reproduce, cli):
+def test_finished_runs_of_an_unfinished_row_are_shown(reproduce, cli):
     reproduce("--seeds=0,1")
     shutil.rmtree("runs/reproduce/galit-tiny/seed-1")
     Path("runs/reproduce/galit-tiny/row.json").unlink()
@@ -288,14 +288,14 @@ def test_the_finished_runs_of_a_row_that_is_not_done_are_shown(reproduce, cli):
     assert (line["runs"], line["seeds"]) == ("2", "0, 1")
 
 
-def test_data_may_have_the_longest_name_of_a_file(reproduce, cli, tiny_nodes):
+def test_a_data_file_may_have_the_longest_possible_name(reproduce, cli, tiny_nodes):
     folder = Path("d" * 250)
     shutil.copy(tiny_nodes, f"{folder}.npz")
     reproduce("--seeds=0", f"--data.path={folder}.npz", "--out=row")
     assert "d" * 250 in cli("results", "row", "--format=csv").out
 
 
-def test_untrained_weights_are_told_and_are_no_result(cli, tiny_nodes, tmp_path):
+def test_scores_of_untrained_weights_are_no_result(cli, tiny_nodes, tmp_path):
     names = ["--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--logger=csv"]
     tested = cli("test", *names, "--trainer.accelerator=cpu", "--run_dir=untrained")
     assert tested.status == 0 and "no --ckpt_path, so these are untrained weights" in tested.err
@@ -305,7 +305,7 @@ def test_untrained_weights_are_told_and_are_no_result(cli, tiny_nodes, tmp_path)
     assert hint.status == 2 and "untrained holds no checkpoint" in hint.err
 
 
-def test_a_recipe_that_has_changed_is_another_row(reproduce):
+def test_a_row_is_not_continued_with_a_changed_recipe(reproduce):
     Path("mine.yaml").write_text("model: {init_args: {lr: 0.1}}")
     reproduce("--seeds=0", "--recipe=mine.yaml")
     reproduce("--seeds=0", "--recipe=mine.yaml")
@@ -314,7 +314,7 @@ def test_a_recipe_that_has_changed_is_another_row(reproduce):
     assert "made before mine.yaml changed" in refused.err
 
 
-def test_how_a_mean_stands_to_the_paper():
+def test_a_mean_is_compared_with_the_published_score():
     assert compare("mrr", 0.5, None, None) == compare("mrr", float("nan"), 0.5, 0.1) == ""
     means = (0.61, 0.6, 0.5, 0.4, 0.39)
     three = [compare("mrr", mean, 0.5, 0.1, std=0.5, runs=3) for mean in means]
@@ -322,21 +322,21 @@ def test_how_a_mean_stands_to_the_paper():
     assert [compare("mrr", mean, 0.5, 0.1) for mean in means] == ["met", "met", "met", "met", "below"]
     own = [compare("mrr", mean, 0.5, None, std=0.02, runs=4) for mean in (0.511, 0.51, 0.49, 0.489)]
     assert own == ["above", "met", "met", "below"]
-    # a standard error of 0.05 for 100 queries, of 0.005 for 10,000
+    # The standard error is 0.05 for 100 queries and 0.005 for 10,000.
     assert [compare("mrr", 0.46, 0.5, None, tested=count) for count in (100, 10_000, None)] == [
         "met",
         "below",
         "below",
     ]
     assert compare("mrr", 0.9, 0.5, None, tested=100) == "met"
-    assert compare("mrr", 3.0, 3.5, None, tested=100) == "below"  # no score between 0 and 1
+    assert compare("mrr", 3.0, 3.5, None, tested=100) == "below"  # not a score between 0 and 1
     assert (
         compare("mrr", 0.28343, 0.2834, None) == compare("mrr", 0.28337, 0.2834, None) == "met"
         and compare("mrr", 0.28334, 0.2834, None) == "below"
     )
 
 
-def test_rows_come_in_the_order_of_their_numbers(tmp_path):
+def test_rows_are_sorted_by_the_numbers_in_their_names(tmp_path):
     metrics = {"test/acc": {"mean": 0.5, "std": None, "paper": None, "paper_std": None, "values": [0.5]}}
     names = ["gamma = 1e-5", "gamma = 0.02", "gamma = 0.1", "K = 1", "K = 3", "K = 10", "raw", None]
     for number, name in enumerate(names):
@@ -349,7 +349,7 @@ def test_rows_come_in_the_order_of_their_numbers(tmp_path):
     assert found == [None, "K = 1", "K = 3", "K = 10", *names[:3], "raw"]
 
 
-def test_the_authors_settings_come_first_and_the_rule_is_told(tmp_path, cli):
+def test_the_authors_settings_come_first_and_the_rule_is_explained(tmp_path, cli):
     metrics = {"test/acc": {"mean": 0.5, "std": 0.1, "paper": 0.5, "paper_std": 0.1, "values": [0.4, 0.6]}}
     for recipe in ("galit/cora", "galit/cora-published", "galit/cora-narrow"):
         content = {"model": "galit", "data": "cora", "recipe": recipe, "name": None, "seeds": [0, 1]}
@@ -360,16 +360,16 @@ def test_the_authors_settings_come_first_and_the_rule_is_told(tmp_path, cli):
         )
     recipes = [row["recipe"] for row in collect([tmp_path])]
     assert recipes == ["galit/cora-published", "galit/cora", "galit/cora-narrow"]
-    told = cli("results", str(tmp_path)).out
-    assert "Above and below: by more than the paper's standard deviation" in " ".join(told.split())
+    out = cli("results", str(tmp_path)).out
+    assert "Above and below: by more than the paper's standard deviation" in " ".join(out.split())
 
 
-def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes):
+def test_a_row_of_own_data_is_named_after_their_file(reproduce, cli, tiny_nodes):
     shutil.copy(tiny_nodes, "second.npz")
-    told = reproduce("--seeds=0")
-    assert "galit on tiny: test, " in told.out and row("runs/reproduce/galit-tiny")["data"] == "nodes"
-    told = reproduce("--seeds=0", "--data.path=second.npz")
-    assert "galit on second: test, " in told.out, "another file is another row"
+    result = reproduce("--seeds=0")
+    assert "galit on tiny: test, " in result.out and row("runs/reproduce/galit-tiny")["data"] == "nodes"
+    result = reproduce("--seeds=0", "--data.path=second.npz")
+    assert "galit on second: test, " in result.out, "another file is another row"
     lines = list(csv.DictReader(io.StringIO(cli("results", "--format=csv", "--metric=acc").out)))
     assert {line["data"] for line in lines} == {"tiny", "second"}
 
@@ -377,11 +377,11 @@ def test_a_row_of_own_data_has_the_name_of_their_file(reproduce, cli, tiny_nodes
 def test_an_untested_run_has_no_results_yet(cli):
     Path("my run").mkdir()
     Path("my run/config.yaml").touch()
-    told = cli("results", "my run").err
-    assert "my run is a run that was not tested\nTest it: graphzoo test 'my run', or train it on: " in told
+    err = cli("results", "my run").err
+    assert "my run is a run that was not tested\nTest it: graphzoo test 'my run', or train it on: " in err
 
 
-def test_a_hits_that_was_chosen_is_in_the_row():
+def test_a_chosen_hits_metric_is_in_the_row():
     from graphzoo.runs.published import average_metrics
 
     tested = {"test/tie_share": 0.0, "test/hits@5": 0.5, "test/mrr": 0.4}

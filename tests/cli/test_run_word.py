@@ -1,4 +1,4 @@
-"""A run is taken the same way by every command: as a word, and behind `--ckpt_path`."""
+"""Every command takes a run as a positional argument or after `--ckpt_path`."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ QUERY = "head\trelation\ttail\nentity0\tnext\t?\n"
 
 
 def made(command, run, number):
-    """Words of a command that uses a run, and the file that it writes."""
+    """Arguments of a command that uses a run, and the file that it writes."""
     folder = Path(f"made-{number}")
     words = {
         "predict": (["--queries", "queries.tsv", "--out", f"{folder}.csv"], Path(f"{folder}.csv")),
@@ -42,9 +42,9 @@ def test_a_run_is_a_word_or_an_option(cli, trained, command):
         assert len({json.dumps(json.loads(path.read_text())["metrics"]) for path in files}) == 1
     words, _ = made(command, trained, 9)
     twice = cli(command, trained, "--ckpt_path", "elsewhere", *words)
-    both = command == "plot"  # which takes several
+    takes_several = command == "plot"
     assert twice.status == 2
-    assert ("elsewhere" in twice.err) if both else (f"{command} takes one run, got" in twice.err)
+    assert ("elsewhere" in twice.err) if takes_several else (f"{command} takes one run, got" in twice.err)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_run_is_a_word_or_an_option(cli, trained, command):
         ("test nowhere", "test takes options or a run, and there is no run 'nowhere'"),
     ],
 )
-def test_a_missing_run_is_asked_for(cli, command, message):
+def test_a_missing_run_is_reported(cli, command, message):
     Path("q.tsv").write_text(QUERY)
     result = cli(*command.split())
     assert result.status == 2 and message in result.err, result.err
@@ -71,7 +71,7 @@ def test_the_newest_run_has_a_name(cli, fit):
     assert cli("plot", "best", "--no-model").status == 0 and Path("report.html").is_file()
 
 
-def test_words_that_name_no_run_stay(workplace):
+def test_arguments_that_name_no_run_stay(workplace):
     assert run_as_option("test", ["--model", "gcn"]) == ["--model", "gcn"]
     assert run_as_option("test", ["nowhere", "--x"]) == ["nowhere", "--x"]
     assert run_as_option("test", ["last", "--x"]) == ["--ckpt_path=last", "--x"]

@@ -29,7 +29,7 @@ FOLDER = Path("runs/search/galit-nodes-space")
 
 @pytest.fixture
 def search(cli, tiny_nodes):
-    """`search(*more)`: a few trials of a small GALiT; fails the test unless it ends with that status."""
+    """`search(*more, status=0)` runs a few trials of a small GALiT and checks the status."""
     Path("space.yaml").write_text(SPACE, encoding="utf-8")
 
     def run(*arguments, status=0):
@@ -49,7 +49,7 @@ def trials(folder=FOLDER):
 
 @pytest.fixture
 def untested():
-    """The test split must not be looked at while this holds."""
+    """Fail the test if the test split is used."""
     from graphzoo.tasks import NodeClassification
 
     def refuse(*_):
@@ -90,7 +90,7 @@ def test_a_search_keeps_to_validation_and_writes_a_recipe(search, cli, results, 
     assert results("again")["validation"]["best val/acc"] == values[1], "the same run"
 
 
-def test_an_interrupted_search_is_the_search_that_was_not(search, untested):
+def test_an_interrupted_search_is_resumed_like_an_uninterrupted_one(search, untested):
     search("--trials=5", "--out=whole")
     search("--trials=2", "--out=parts")
     assert len(trials(Path("parts"))) == 2
@@ -104,7 +104,7 @@ def test_a_trial_that_was_stopped_is_run_again(search):
     stopped = search("--trials=2", *stop, status=143)
     assert "stopped. Run the same command to continue" in stopped.err
     assert not (FOLDER / "trials.csv").exists() and not (FOLDER / "best.yaml").exists()
-    # The same settings come again; other trials' folders are left as they are.
+    # The settings are repeated in a new folder.
     again = search("--trials=2", *stop, status=143)
     assert "trial 1: stopped" in again.err
     logs = [path.read_text() for path in sorted(FOLDER.glob("trials/*/seed-0/run/config.yaml"))]
@@ -113,22 +113,22 @@ def test_a_trial_that_was_stopped_is_run_again(search):
     assert chosen[0]["lr"] == chosen[1]["lr"] and chosen[0]["encoder"] == chosen[1]["encoder"]
 
 
-def test_what_a_killed_process_left_is_run_again(search):
+def test_trials_of_a_killed_process_are_run_again(search):
     from graphzoo.search.study import TrialStudy
 
     search("--trials=1")
     study = TrialStudy(
         FOLDER, read_space(Path("space.yaml")), direction="maximize", sampler="tpe", seed=0, num_runs=1
     )
-    lost = study.study.ask(study.distributions)  # its process is gone: nobody holds the lock
+    lost = study.study.ask(study.distributions)  # its process has ended: the lock is free
     with study.next_trial(budget=9) as held:
         assert study.take_back_orphans() == 1, "a trial that is being worked on is left alone"
     assert study.take_back_orphans() == 1
     found = search("--trials=3")
     assert "interrupted" not in found.err, "both wait already"
-    wanted = [{k: str(v) for k, v in trial.params.items()} for trial in (lost, held)]
+    expected = [{k: str(v) for k, v in trial.params.items()} for trial in (lost, held)]
     done = [{name: row[name] for name in row if name.startswith("model.")} for row in trials()]
-    assert done[1:] == wanted
+    assert done[1:] == expected
 
 
 def test_settings_that_cannot_run_end_the_search(search):
@@ -138,33 +138,33 @@ def test_settings_that_cannot_run_end_the_search(search):
     assert len(trials()) == 3 and all("num_layers" in row["note"] for row in trials())
 
 
-def test_a_search_whose_trials_all_failed_says_so_each_time(search):
+def test_a_search_with_only_failed_trials_is_an_error_each_time(search):
     Path("space.yaml").write_text("space: {model.encoder.num_layers: [0, -1]}")
     for _ in range(2):
         failed = search("--trials=2", "--sampler=grid", status=1)
         assert "No trial could be evaluated so far; see" in failed.err
 
 
-def test_a_recipe_found_on_redrawn_splits_is_for_the_split_itself(search, cli, results):
-    told = search(
+def test_a_recipe_found_on_redrawn_splits_is_for_the_given_split(search, cli, results):
+    result = search(
         "--trials=1", "--data.split=given-redrawn", "--splits=0-1", "--data.normalize_features=true"
     )
     recipe = Path("runs/search/galit-nodes-space/best.yaml")
     assert yaml.safe_load(recipe.read_text())["data"]["init_args"]["split"] == "given"
     assert "on split given-redrawn" in recipe.read_text().partition("model:")[0]
-    command = shlex.split(told.err.splitlines()[-1].partition("test it once with graphzoo ")[2])
+    command = shlex.split(result.err.splitlines()[-1].partition("test it once with graphzoo ")[2])
     assert cli(*command, "--in-process", "--out=row").status == 0
     assert results("row/seed-0")["split"]["name"] == "given"
 
 
-def test_a_redrawn_split_in_a_file_of_settings_is_not_what_is_tested(search):
+def test_a_redrawn_split_in_a_configuration_file_is_not_tested(search):
     Path("mine.yaml").write_text("data: {init_args: {split: given-redrawn}}")
-    told = search("--trials=1", "--config=mine.yaml", "--splits=0-1").err.splitlines()[-1]
-    assert shlex.split(told)[-1] == "--data.split=given"
+    command = search("--trials=1", "--config=mine.yaml", "--splits=0-1").err.splitlines()[-1]
+    assert shlex.split(command)[-1] == "--data.split=given"
     assert yaml.safe_load((FOLDER / "best.yaml").read_text())["data"]["init_args"]["split"] == "given"
 
 
-def test_a_grid_tries_everything_once(search):
+def test_a_grid_runs_every_combination_once(search):
     Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02], model.encoder.alpha: [0.2, 0.4]}")
     search("--trials=4", "--sampler=grid", "--trainer.max_epochs=1")
     assert {(row["model.lr"], row["model.encoder.alpha"]) for row in trials()} == {
@@ -173,15 +173,15 @@ def test_a_grid_tries_everything_once(search):
 
 
 def test_a_range_in_a_grid_is_refused_before_the_search_begins(search):
-    """What is corrected then is another space, which a folder that has begun does not take."""
+    """A search folder accepts only its first space, so a later correction would be refused."""
     Path("space.yaml").write_text("space: {model.lr: {low: 0.01, high: 0.02}}")
     assert "grid needs lists" in search("--trials=1", "--sampler=grid", status=2).err
     Path("space.yaml").write_text("space: {model.lr: [0.01]}")
     search("--trials=1", "--sampler=grid", "--trainer.max_epochs=1")
 
 
-def test_the_first_trial_is_what_would_be_fitted_today(search, cli, results, tiny_nodes):
-    """Defaults that no preset names count too."""
+def test_the_first_trial_has_the_default_settings(search, cli, results, tiny_nodes):
+    """The first trial has the settings of `fit`, including defaults that no preset sets."""
     Path("space.yaml").write_text("space: {data.normalize_features: [true, false], model.lr: [0.01, 0.5]}")
     search("--trials=1", "--trainer.max_epochs=2")
     assert trials()[0]["data.normalize_features"] == "False" and trials()[0]["model.lr"] == "0.01"
@@ -212,7 +212,7 @@ def test_shipped_spaces_hold_options_that_exist(cli, tiny_nodes, preset):
         assert space.fitting(yaml.safe_load(shown.out)) == chosen
 
 
-def test_a_run_is_judged_by_a_window_of_epochs(search):
+def test_the_score_of_a_run_is_its_best_window_of_epochs(search):
     Path("space.yaml").write_text("space: {model.lr: [0.01]}")
     search("--trials=1", "--trainer.max_epochs=6", "--window=3")
     with (FOLDER / "trials/0000/seed-0/run/metrics.csv").open() as file:
@@ -220,14 +220,14 @@ def test_a_run_is_judged_by_a_window_of_epochs(search):
     means = [sum(curve[start : start + 3]) / 3 for start in range(4)]
     found = json.loads((FOLDER / "search.json").read_text())
     assert len(curve) == 6 and found["best"]["value"] == pytest.approx(max(means), abs=1e-12)
-    told = json.loads((FOLDER / "trials/0000/seed-0/validation.json").read_text())
-    assert told["epoch"] == 2 + means.index(max(means))
+    validation = json.loads((FOLDER / "trials/0000/seed-0/validation.json").read_text())
+    assert validation["epoch"] == 2 + means.index(max(means))
     assert "best mean of 3 epochs in a row" in (FOLDER / "best.yaml").read_text()
     failed = search("--trials=3", "--trainer.max_epochs=2", "--window=3", "--out=short", status=1)
     assert "fewer than 3 validations" in failed.err
 
 
-def test_what_is_typed_is_not_searched(search):
+def test_typed_options_are_not_searched(search):
     found = search("--trials=2", "--model.lr=0.3", "--model.init_args.weight_decay=0.1")
     assert "model.lr is set on the command line: not searched" in found.err
     assert "model.lr" not in trials()[0] and "model.encoder.alpha" in trials()[0]
@@ -238,7 +238,7 @@ def test_what_is_typed_is_not_searched(search):
     assert "the command line and its files set all options" in refused.err and not Path("none").exists()
 
 
-def test_what_an_optimizer_replaces_is_not_searched(search):
+def test_options_that_an_optimizer_replaces_are_not_searched(search):
     found = search("--trials=1", "--optimizer=SGD", "--optimizer.lr=0.1")
     assert "model.lr is of the task's own optimiser, which --optimizer replaces: not searched" in found.err
     assert "model.lr" not in trials()[0] and "model.encoder.alpha" in trials()[0]
@@ -247,8 +247,8 @@ def test_what_an_optimizer_replaces_is_not_searched(search):
     assert "model.lr is of the task's own optimiser" in found.err
 
 
-def test_what_a_file_of_settings_says_is_not_searched(search):
-    """It comes after the recipe in the printed command, too, and would undo what was found."""
+def test_settings_of_a_configuration_file_are_not_searched(search):
+    """In the printed command it follows the recipe, whose values it would replace."""
     Path("mine.yaml").write_text("data: {init_args: {}}\nmodel: {init_args: {lr: 0.3}}")
     found = search("--trials=2", "--config", "mine.yaml")
     assert "model.lr is set in mine.yaml: not searched" in found.err and "model.lr" not in trials()[0]
@@ -262,7 +262,7 @@ def test_what_a_file_of_settings_says_is_not_searched(search):
 
 
 def test_two_processes_share_a_folder(search, tiny_nodes, monkeypatch):
-    """Started together on a grid: every combination once, and both end well."""
+    """Two processes started together on a grid run each combination once."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     Path("space.yaml").write_text("space: {model.lr: [0.01, 0.02, 0.03], model.encoder.alpha: [0.2, 0.4]}")
     command = [
@@ -277,14 +277,14 @@ def test_two_processes_share_a_folder(search, tiny_nodes, monkeypatch):
     command += ["--space=space.yaml", "--sampler=grid", "--out=shared", "--trainer.max_epochs=1"]
     command += ["--trainer.accelerator=cpu"]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=300)[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0], said
+    errors = [process.communicate(timeout=300)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], errors
     tried = [(row["model.lr"], row["model.encoder.alpha"]) for row in trials(Path("shared"))]
     assert len(tried) == 6 == len(set(tried)), tried
     assert {row["state"] for row in trials(Path("shared"))} <= {"complete", "pruned"}
 
 
-def test_hopeless_trials_are_given_up(search):
+def test_hopeless_trials_are_pruned(search):
     from graphzoo.search.study import TrialStudy
 
     search("--trials=1", "--seeds=0-2")
@@ -292,7 +292,8 @@ def test_hopeless_trials_are_given_up(search):
     study = TrialStudy(FOLDER, space, direction="maximize", sampler="tpe", seed=0, num_runs=3)
     values = study.complete[0].user_attrs["values"]
     best, mean = max(values), sum(values) / 3
-    needed = 3 * mean - 2 * best  # a first run below this cannot be made up for by two as good as the best
+    # With a first run below this, two runs as good as the best do not reach the best mean.
+    needed = 3 * mean - 2 * best
     assert study.is_hopeless([needed - 1e-6]) and not study.is_hopeless([needed + 1e-6])
     assert not study.is_hopeless([best])
 
@@ -318,7 +319,7 @@ def test_hopeless_trials_are_given_up(search):
         (["pencil", "ogbl-ppa"], "there is no search space for pencil: add --space FILE"),
     ],
 )
-def test_wrong_command_lines(cli, arguments, message):
+def test_wrong_command_lines_are_refused(cli, arguments, message):
     result = cli("search", *arguments)
     assert result.status == 2 and message in result.err, result.err
     assert len(result.err.splitlines()) <= 6 and not Path("runs").exists()
@@ -333,15 +334,15 @@ def test_other_settings_and_other_files_are_refused(search, workplace):
     assert "holds other files" in search("--out=full", status=2).err
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
     Path("begins").mkdir()
-    for name in ("lock", ".command.json.7.tmp"):  # of another process that is a moment ahead
+    for name in ("lock", ".command.json.7.tmp"):  # files of another process that begins the same search
         Path("begins", name).touch()
     search("--out=begins", "--trials=1")
     wrong = search("--out=none", "--model.encoder.num_layer=3", status=2)
-    assert "num_layer" in wrong.err and not Path("none").exists(), "told before any trial"
+    assert "num_layer" in wrong.err and not Path("none").exists(), "refused before any trial"
 
 
-def test_a_search_that_begins_meanwhile_is_no_stranger(tmp_path, monkeypatch):
-    """Another process writes its command.json between two looks at the folder."""
+def test_a_search_that_begins_meanwhile_is_not_anothers(tmp_path, monkeypatch):
+    """Another process writes command.json between two checks of the folder."""
     listed = Path.iterdir
 
     def begin_then_list(folder):
@@ -353,30 +354,30 @@ def test_a_search_that_begins_meanwhile_is_no_stranger(tmp_path, monkeypatch):
     assert not is_anothers(tmp_path)
 
 
-def test_trials_of_changed_data_stay_alone(cli, search, tiny_nodes):
+def test_trials_of_changed_data_are_not_continued(cli, search, tiny_nodes):
     shutil.copy(tiny_nodes, "own.npz")
     search("--trials=1", "--data.path=own.npz", "--trainer.max_epochs=1")
     arrays = dict(np.load("own.npz"))
     masks = {name: arrays[name][::-1] for name in arrays if name.endswith("mask")}
     assert masks
-    np.savez("own.npz", **{**arrays, **masks})  # the same graph on another split
+    np.savez("own.npz", **{**arrays, **masks})  # the same graph with another split
     refused = search("--trials=2", "--data.path=own.npz", "--trainer.max_epochs=1", status=2)
     assert "holds trials made before the data changed" in refused.err and len(trials()) == 1
 
 
 def test_the_command_that_tests_the_recipe_names_own_files(search, tiny_nodes):
-    told = search("--trials=1").err
-    assert f"reproduce galit nodes --recipe {FOLDER / 'best.yaml'} --data.path={tiny_nodes}\n" in told
+    err = search("--trials=1").err
+    assert f"reproduce galit nodes --recipe {FOLDER / 'best.yaml'} --data.path={tiny_nodes}\n" in err
 
 
-def test_the_command_that_tests_the_recipe_has_what_a_recipe_cannot_say(search, cli):
-    """An argument of a callback by itself made a recipe that nobody could read."""
+def test_the_command_that_tests_the_recipe_has_options_that_a_recipe_cannot_hold(search, cli):
+    """A recipe cannot hold an argument of a callback without the callback."""
     callback = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.patience=2"]
     words = [*callback, "--optimizer=SGD", "--optimizer.lr", "0.1", "--quiet", "--out=my search"]
-    told = search("--trials=1", *words).err
+    err = search("--trials=1", *words).err
     recipe = yaml.safe_load(Path("my search/best.yaml").read_text())
     assert "callbacks" not in recipe["trainer"]
-    command = shlex.split(told.splitlines()[-1].partition("test it once with graphzoo ")[2])
+    command = shlex.split(err.splitlines()[-1].partition("test it once with graphzoo ")[2])
     assert command[-4:] == [*callback, "--optimizer=SGD", "--optimizer.lr=0.1"]
     done = cli(*command, "--seeds=0", "--in-process", "--out=row")
     assert done.status == 0, done.err

@@ -1,4 +1,4 @@
-"""Small knowledge graphs on disk, and a cache folder of each test's own."""
+"""Small knowledge graphs on disk, and a cache folder for each test."""
 
 import random
 
@@ -37,7 +37,7 @@ def toy(tmp_path):
 
 @pytest.fixture
 def pair(tmp_path):
-    """An inductive pair: the toy sizes, and 7 other entities with 40 / 8 / 9 triples, two relations."""
+    """An inductive pair: a graph like `toy`, and one of 7 other entities, 2 relations, 40 / 8 / 9 triples."""
     triples = random_triples([f"e{i}" for i in range(9)], ["r0", "r1", "r2"], 85, seed=0)
     write_splits(tmp_path / "first", triples, (61, 13, 11))
     triples = random_triples([f"x{i}" for i in range(7)], ["r0", "r2"], 57, seed=1)

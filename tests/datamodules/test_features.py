@@ -1,4 +1,4 @@
-"""Treatment of features: row sums, projections, rows of sparse matrices."""
+"""Feature transforms: row normalisation, projection, standardisation and columns by name."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_projection_is_the_truncated_svd(x, sparse):
     left, values, _ = np.linalg.svd(x.numpy().astype(np.float64), full_matrices=False)
     reduced = transform(given).numpy()
     assert reduced.shape == (20, 3)
-    # up to the sign of each column
+    # The sign of each column is arbitrary.
     assert np.allclose(np.abs(reduced), np.abs(left[:, :3] * values[:3]), atol=1e-5)
     assert (np.sign(transform.projection.abs().amax(0).numpy()) > 0).all()
 
@@ -56,7 +56,7 @@ def test_projection_draws_nothing_from_global_generators(x):
     assert torch.equal(torch.get_rng_state(), state) and (np.random.get_state()[1] == before).all()
 
 
-def test_saved_and_loaded(x, tmp_path):
+def test_a_saved_transform_is_loaded(x, tmp_path):
     transform = FeatureTransform.fit(x, normalize=True, reduce_channels=4)
     transform.save(tmp_path / "projection.npy")
     loaded = FeatureTransform.load(transform.describe(), tmp_path / "projection.npy")
@@ -72,7 +72,7 @@ def test_saved_and_loaded(x, tmp_path):
 @pytest.mark.fault(
     "the projection of a run's features is damaged or of another shape", "refused with both shapes"
 )
-def test_a_damaged_projection(x, tmp_path):
+def test_a_damaged_projection_is_refused(x, tmp_path):
     transform = FeatureTransform.fit(x, normalize=True, reduce_channels=2)
     path = tmp_path / "projection.npy"
     for content in (b"", b"\x93NUMPY", b"garbage"):
@@ -84,12 +84,12 @@ def test_a_damaged_projection(x, tmp_path):
         FeatureTransform.load(transform.describe(), path)
 
 
-def test_standardised_columns(x, tmp_path):
+def test_columns_are_standardised(x, tmp_path):
     x[:, 3] = 7.0  # a constant column becomes zero
     transform = FeatureTransform.fit(x * 1000, normalize=False, reduce_channels=None, standardize=True)
     expected = StandardScaler().fit_transform(x.numpy() * 1000)
     assert np.allclose(transform(x * 1000), expected, atol=1e-4) and (expected[:, 3] == 0).all()
-    other = torch.full((2, 9), 5.0)  # of another graph: the means and scales of the first one
+    other = torch.full((2, 9), 5.0)  # another graph, with means and scales of the first
     assert not torch.allclose(transform(other), torch.zeros(2, 9), atol=0.1)
     loaded = FeatureTransform.load(json.loads(json.dumps(transform.describe())), None)
     assert torch.equal(loaded(other), transform(other))
@@ -103,7 +103,7 @@ def test_standardised_columns(x, tmp_path):
 
 
 @pytest.mark.parametrize("scale", [[1.0], [1.0] * 8 + [float("nan")]])
-def test_scales_of_a_foreign_checkpoint(x, scale):
+def test_wrong_scales_in_a_checkpoint_are_refused(x, scale):
     described = FeatureTransform.fit(x, normalize=False, reduce_channels=None, standardize=True).describe()
     with pytest.raises(UsageError, match="scale is not one number for each feature"):
         FeatureTransform.load(described | {"scale": scale}, None)

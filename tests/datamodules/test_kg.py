@@ -1,4 +1,4 @@
-"""What the batches of KGDataModule are made of, whatever the batch size, the workers and the ranks."""
+"""Batches of KGDataModule for any batch size, number of workers and number of ranks."""
 
 import json
 from collections import defaultdict
@@ -14,7 +14,7 @@ from graphzoo.errors import UsageError
 
 
 class Ranks:
-    """Stands for a trainer: only what the data module asks of it."""
+    """Stand-in for a trainer, with the attributes that the data module reads."""
 
     def __init__(self, rank=0, world_size=1, epoch=0):
         self.global_rank, self.world_size, self.current_epoch = rank, world_size, epoch
@@ -33,13 +33,13 @@ def training_items(dm, epoch=0):
 
 
 def directed(batch):
-    """A batch as (position, head, relation, tail)."""
+    """Queries of a batch as (position, head, relation, tail)."""
     columns = (batch.index, batch.head, batch.relation, batch.tail)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def global_batches(path, *, world_size=1, epoch=0, **kwargs):
-    """All queries of each step, gathered over ranks and micro-batches, keyed by the removed facts."""
+    """Removed facts of each step -> its queries, from all ranks and micro-batches."""
     steps = defaultdict(list)
     for rank in range(world_size):
         dm = module(path, rank=rank, world_size=world_size, **kwargs)
@@ -61,7 +61,7 @@ def test_micro_batches_and_ranks_partition_the_same_global_batches(toy, data, ba
     cut = global_batches(toy, **setting, micro_batch_size=micro_batch_size, world_size=world_size)
     assert list(map(sorted, plain.values())) == list(map(sorted, cut.values()))
     assert list(plain) == list(cut)
-    # every fact once per epoch, in batches of the asked size
+    # Every fact occurs once per epoch, in batches of the given size.
     positions = [query[0] for queries in cut.values() for query in queries]
     assert sorted(positions) == list(range(61))
     assert [len(removed) for removed in plain] == [min(batch_size, 61 - i) for i in range(0, 61, batch_size)]
@@ -70,8 +70,8 @@ def test_micro_batches_and_ranks_partition_the_same_global_batches(toy, data, ba
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_what_a_micro_batch_hides(toy, world_size):
-    """Four parts of a batch hide the same facts in one process as in two or four: each its own."""
+def test_each_micro_batch_hides_its_own_facts(toy, world_size):
+    """The four micro-batches of a batch are the same in one, two and four processes."""
     setting = {"batch_size": 20, "micro_batch_size": 5, "hide": "micro_batch"}
     found = []
     for rank in range(world_size):
@@ -84,7 +84,7 @@ def test_what_a_micro_batch_hides(toy, world_size):
 
 
 @pytest.mark.parametrize("batch_size", [8, 7, 64])
-def test_half_of_every_batch_asks_for_the_inverse(toy, batch_size):
+def test_half_of_every_batch_has_inverse_relations(toy, batch_size):
     dm = module(toy, batch_size=batch_size)
     triples = dm.triples("train").tolist()
     for batch in training_items(dm):
@@ -95,7 +95,7 @@ def test_half_of_every_batch_asks_for_the_inverse(toy, batch_size):
             assert fact == triples[position]
 
 
-def test_order_depends_on_seed_and_epoch_alone(toy):
+def test_order_depends_only_on_seed_and_epoch(toy):
     def order(dm, epoch):
         return torch.cat([batch.index for batch in training_items(dm, epoch)]).tolist()
 
@@ -103,7 +103,7 @@ def test_order_depends_on_seed_and_epoch_alone(toy):
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first = order(dm, 0)
-    # another module, another global state, workers: the same order, and the global state stays
+    # The order is the same with another module, global random state or workers, and leaves that state alone.
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(2)
     assert order(module(toy, batch_size=8), 0) == first
@@ -113,7 +113,7 @@ def test_order_depends_on_seed_and_epoch_alone(toy):
     loader = dm.train_dataloader()
     loader.set_epoch(1)
     assert torch.cat([batch.index for batch in loader]).tolist() == order(dm, 1)
-    # the direction of a fact changes between epochs for some facts
+    # Some facts change their direction between epochs.
     turned = [
         {query[0]: query[2] for batch in training_items(dm, e) for query in directed(batch)} for e in (0, 1)
     ]
@@ -138,12 +138,12 @@ def test_num_micro_batches(toy):
     assert module(toy, batch_size=60, micro_batch_size=20).num_micro_batches == 3
     assert module(toy, batch_size=60, micro_batch_size=21).num_micro_batches == 3
     assert module(toy, batch_size=60, micro_batch_size=20, world_size=2).num_micro_batches == 2
-    # the whole split is smaller than the batch: one step of 61 queries
+    # The split is smaller than the batch: one step of 61 queries.
     assert module(toy, batch_size=500, micro_batch_size=50).num_micro_batches == 2
 
 
 def evaluation(path, split, *, world_size=1, **kwargs):
-    """target index -> (head, relation, target, filter), gathered over ranks; no index may come twice."""
+    """Target index -> (head, relation, target, filter), from all ranks; no index may occur twice."""
     answers, queries, lengths = {}, [], set()
     for rank in range(world_size):
         dm = module(path, rank=rank, world_size=world_size, **kwargs)
@@ -183,7 +183,7 @@ def expected_evaluation(triples, known_triples, num_relations):
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 @pytest.mark.parametrize(("batch_size", "world_size"), [(1, 1), (4, 1), (64, 1), (1, 3), (5, 2), (64, 4)])
-def test_evaluation_asks_every_target_once_with_its_filter(toy, split, batch_size, world_size):
+def test_evaluation_has_every_target_once_with_its_filter(toy, split, batch_size, world_size):
     graph = module(toy).knowledge_graph
     expected = expected_evaluation(graph.split(split), graph.known_triples(), 3)
     assert evaluation(toy, split, eval_batch_size=batch_size, world_size=world_size) == expected
@@ -191,7 +191,7 @@ def test_evaluation_asks_every_target_once_with_its_filter(toy, split, batch_siz
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_ranks_without_queries_get_empty_batches(toy, num_workers):
-    """Fewer batches than ranks: all ranks still meet as often in collective operations."""
+    """All ranks need the same number of batches for their collective operations."""
     ranks = [
         list(module(toy, rank=rank, world_size=3, num_workers=num_workers).val_dataloader())
         for rank in range(3)
@@ -220,7 +220,7 @@ def test_inductive_evaluation(pair):
 
 
 def test_validation_on_the_second_graph(pair):
-    """Its own facts are reasoned over, its test triples are not known."""
+    """Messages pass along its training facts, and its test triples are not in the filter."""
     dm = module(pair, validate_on="inference")
     second = dm.inference_graph
     known = torch.cat([second.train, second.valid])
@@ -234,20 +234,20 @@ def test_validation_on_the_second_graph(pair):
     assert dm.describe_graph()["valid triples of the second graph"] == len(second.valid)
 
 
-def test_validation_on_a_second_graph_that_has_nothing_for_it(toy, pair, tmp_path):
+def test_validation_on_a_second_graph_without_validation_triples_is_refused(toy, pair, tmp_path):
     with pytest.raises(UsageError, match="is one graph\nGive --data.validate_on training"):
         module(toy, validate_on="inference")
     (tmp_path / "second" / "valid.txt").unlink()
     with pytest.raises(UsageError, match="second has no validation triples\nAdd its valid file"):
         module(pair, validate_on="inference")
     assert len(module(pair).triples("valid")) == 13
-    for path in (toy, pair):  # a run that was validated so is tested on other data
+    for path in (toy, pair):  # testing such a run on other data needs no validation triples
         dm = KGDataModule(path=path, validate_on="inference")
         dm.setup("test")
         assert len(dm.triples("test"))
 
 
-def test_a_second_graph_that_is_left_out_is_not_validated_on(pair, monkeypatch):
+def test_validation_on_a_second_graph_that_is_left_out_is_refused(pair, monkeypatch):
     graphs = kg.from_files(pair)
     monkeypatch.setattr(kg, "load_knowledge_graph", lambda *_, **__: graphs)
     dm = KGDataModule(path=pair, leave_out="nell995-v1", validate_on="inference")
@@ -281,7 +281,7 @@ def test_validation_sample_is_fixed(toy):
     full = evaluation(toy, "valid")
     sample = evaluation(toy, "valid", max_valid_triples=5, eval_batch_size=2)
     assert len(sample) == 10
-    # the indices are those of the whole split, so both directions of a triple are n apart
+    # Indices are those of the whole split of 13 triples, so the directions of a triple are 13 apart.
     assert {index % 13 for index in sample} == {index for index in sample if index < 13}
     assert all(full[index] == value for index, value in sample.items())
     assert evaluation(toy, "valid", max_valid_triples=5, seed=3) == sample
@@ -319,7 +319,7 @@ def test_inductive_message_graphs(pair):
 
 
 def test_message_graphs_of_folders_with_the_same_name(tmp_path, pair):
-    """Graphs are told apart by what they are, not by the names of their folders."""
+    """The names of folders do not identify a graph."""
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     (tmp_path / "first").rename(tmp_path / "a" / "kg"), (tmp_path / "second").rename(tmp_path / "b" / "kg")
     dm = module([str(tmp_path / "a" / "kg"), str(tmp_path / "b" / "kg")])
@@ -341,7 +341,7 @@ def test_names(toy):
     assert [KGDataModule(name, path=toy).name for name in (None, "kg", "KG")] == ["kg"] * 3
 
 
-def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
+def test_graphs_are_loaded_from_the_artifacts(toy, pair, tmp_path):
     for number, path in enumerate((toy, pair)):
         dm = module(path)
         folder = tmp_path / f"run{number}" / "graph"
@@ -375,12 +375,12 @@ def test_artifacts_bring_the_graphs_back(toy, pair, tmp_path):
         ({"name": "fb15k-273"}, "fb15k237"),
     ],
 )
-def test_wrong_arguments(arguments, message):
+def test_wrong_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         KGDataModule(**arguments)
 
 
-def test_wrong_use(toy):
+def test_wrong_calls_are_refused(toy):
     dm = KGDataModule(path=toy)
     with pytest.raises(RuntimeError, match="setup"):
         dm.train_dataloader()
@@ -392,7 +392,7 @@ def test_wrong_use(toy):
         module(toy, batch_size=3, world_size=4)
 
 
-def test_empty_test_split_is_said(tmp_path, caplog):
+def test_an_empty_test_split_is_reported(tmp_path, caplog):
     write = (tmp_path / "g").mkdir() or (lambda name, text: (tmp_path / "g" / name).write_text(text))
     write("train.txt", "a\tr\tb\n"), write("valid.txt", "b\tr\ta\n")
     second = tmp_path / "h"
@@ -406,7 +406,7 @@ def test_empty_test_split_is_said(tmp_path, caplog):
 
 
 def test_a_data_set_can_be_left_out(tmp_path, monkeypatch):
-    """Own triples, some of which are those of UMLS."""
+    """Some of the own triples are triples of UMLS."""
     umls = KGDataModule("umls")
     umls.setup()
     graph = umls.knowledge_graph
@@ -430,12 +430,12 @@ def test_a_data_set_can_be_left_out(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="no training triples left without umls"):
         KGDataModule(path=write(), leave_out="umls").setup()
     assert len(KGDataModule(leave_out="inductive, umls").leave_out) == 13
-    asked = []
+    fetched = []
     monkeypatch.setattr(
-        kg, "load_knowledge_graph", lambda name, root, download: asked.append((name, download))
+        kg, "load_knowledge_graph", lambda name, root, download: fetched.append((name, download))
     )
     KGDataModule("umls", leave_out="nations,kinship", download=True).prepare_data()
-    assert asked == [("umls", True), ("nations", True), ("kinship", True)], (
+    assert fetched == [("umls", True), ("nations", True), ("kinship", True)], (
         "fetched before `setup`, which may not"
     )
     with pytest.raises(ValueError, match="unknown knowledge graph 'umlz'"):

@@ -1,4 +1,4 @@
-"""Under a real Trainer: order of batches, resuming anywhere, and no sampler put in by Lightning."""
+"""KGDataModule with a real Trainer: order of batches, resuming, and no sampler of Lightning's."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from graphzoo.datamodules import KGDataModule
 
 
 class Recorder(LightningModule):
-    """Learns nothing; writes down what it is given."""
+    """Records the training batches and learns nothing."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Recorder(LightningModule):
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Stand-in for the end of the process."""
 
 
 class Kill(Callback):
@@ -44,7 +44,7 @@ class Kill(Callback):
 def run(toy, folder, *, kill=None, ckpt=None, every=1, epochs=3, **kwargs):
     dm = KGDataModule(path=toy, batch_size=16, micro_batch_size=8, **kwargs)
     dm.setup()
-    # every optimiser step is two loader items, the last of an epoch too
+    # Every optimiser step takes two loader items, also the last one of an epoch.
     checkpoint = ModelCheckpoint(
         folder, filename="c", every_n_train_steps=every, save_top_k=1, enable_version_counter=False
     )
@@ -69,7 +69,7 @@ def run(toy, folder, *, kill=None, ckpt=None, every=1, epochs=3, **kwargs):
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
 
-def test_epochs_advance_and_cover_everything(toy, tmp_path):
+def test_every_epoch_has_every_fact_once(toy, tmp_path):
     seen, trainer = run(toy, tmp_path / "run")
     assert [epoch for epoch, *_ in seen] == [0] * 8 + [1] * 8 + [2] * 8
     for epoch in range(3):
@@ -83,8 +83,8 @@ def test_epochs_advance_and_cover_everything(toy, tmp_path):
 
 
 @pytest.mark.parametrize("items", [3, 4, 6, 8, 9, 10, 14, 16, 17, 23])
-def test_killed_and_resumed_sees_what_an_uninterrupted_run_sees(toy, tmp_path, items):
-    """Checkpoints lie after every second item; a kill in between loses only what no checkpoint holds."""
+def test_a_killed_and_resumed_run_has_the_batches_of_an_uninterrupted_one(toy, tmp_path, items):
+    """Checkpoints are saved after every second item, so at most two items are repeated."""
     whole, _ = run(toy, tmp_path / "whole")
     before, _ = run(toy, tmp_path / "cut", kill=items)
     assert before == whole[:items]
@@ -95,14 +95,14 @@ def test_killed_and_resumed_sees_what_an_uninterrupted_run_sees(toy, tmp_path, i
     assert trainer.global_step == 12
 
 
-def test_resuming_with_workers(toy, tmp_path):
+def test_a_run_with_workers_is_resumed(toy, tmp_path):
     whole, _ = run(toy, tmp_path / "whole", epochs=1)
     run(toy, tmp_path / "cut", kill=4, num_workers=1, epochs=1)
     after, _ = run(toy, tmp_path / "cut", ckpt=str(tmp_path / "cut" / "c.ckpt"), num_workers=1, epochs=1)
     assert after == whole[len(whole) - len(after) :] and len(after) in (4, 6)
 
 
-def test_a_loader_cut_differently_refuses_to_continue(toy):
+def test_a_loader_with_another_batch_size_refuses_the_state(toy):
     dm = KGDataModule(path=toy, batch_size=16)
     dm.setup()
     state = dm.train_dataloader().state_dict()
@@ -124,12 +124,12 @@ def test_state_of_another_epoch_skips_nothing(toy):
     same.load_state_dict(state)
     later.load_state_dict(state)
     assert (len(list(same)), len(list(later))) == (2, 4)
-    # the skip is used up
+    # The state applies to one epoch only.
     assert len(list(same)) == 4
 
 
-def test_lightning_puts_no_sampler_of_its_own_in(toy, tmp_path):
-    """`use_distributed_sampler` keeps its default; the decision is Lightning's own function."""
+def test_lightning_does_not_replace_the_sampler(toy, tmp_path):
+    """`use_distributed_sampler` has its default, and Lightning's own function decides."""
     dm = KGDataModule(path=toy, batch_size=16)
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     dm.setup()

@@ -1,4 +1,4 @@
-"""Which splits own links have: those of files, of arrays and of graphs in memory."""
+"""Splits and features of own links in files, arrays and memory."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from graphzoo.errors import UsageError
 LINKS = make_link_graph().train
 
 
-def test_an_index_of_links_is_taken_where_it_draws_something(tmp_path):
+def test_split_index_of_link_files_is_accepted_only_if_a_split_is_drawn(tmp_path):
     edges, arrays, saved = (tmp_path / name for name in ("edges.csv", "arrays.npz", "saved.npz"))
     edges.write_text("".join(f"{u},{v}\n" for u, v in LINKS.tolist()))
     np.savez(arrays, edge_index=LINKS.t().numpy())
@@ -34,15 +34,15 @@ def test_an_index_of_links_is_taken_where_it_draws_something(tmp_path):
             LinkDataModule(path=path, split_index=1).prepare_data()
 
 
-def test_an_index_of_links_in_memory_is_taken_where_it_draws_something():
+def test_split_index_of_links_in_memory_is_accepted_only_if_a_split_is_drawn():
     assert LinkDataModule(edge_index=LINKS.t(), split_index=1).num_splits is None
     assert LinkDataModule(edge_index=make_link_graph()).num_splits == 1
     with pytest.raises(UsageError, match="communities has one split, 0: there is no split_index 2"):
         LinkDataModule(edge_index=make_link_graph(), split_index=2)
 
 
-def test_own_measurements_are_standardised_and_those_of_a_model_as_in_its_training(tmp_path):
-    """`age` in years beside zeros and ones would be all that an encoder sees."""
+def test_own_features_are_standardised_or_scaled_as_in_the_training_of_a_model(tmp_path):
+    """Without this, `age` in years would outweigh a feature of zeros and ones."""
     draw = np.random.default_rng(0)
     (tmp_path / "edges.csv").write_text(
         "".join(f"{u},{(u + k) % 40}\n" for u in range(40) for k in (1, 2, 7))

@@ -1,4 +1,4 @@
-"""Large graphs are sampled from a file that processes share: the same subgraphs, built once, damage found."""
+"""Subgraphs of large graphs are sampled from a cached file that processes share."""
 
 import errno
 import logging
@@ -23,7 +23,7 @@ PAIRS = torch.tensor([[0, 1], [3, 17], [8, 30]])
 
 @pytest.fixture
 def edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's edge list, a graph large enough to be mapped."""
+    """An edge list that is long enough for a mapped file."""
     monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 50)
     generator = np.random.default_rng(0)
     pairs = {
@@ -41,7 +41,7 @@ def cached() -> list[Path]:
 
 
 def subgraphs(path: Path, split: str = "train") -> tuple[PairSubgraphs, bool]:
-    """What a new data module samples, and whether from a file."""
+    """Subgraphs that a new data module samples, and whether its graph is a mapped file."""
     data = LinkDataModule(path=str(path), num_neighbors=3)
     data.setup()
     sampler = data.subgraph_sampler(split)
@@ -63,7 +63,7 @@ def test_a_large_graph_is_sampled_from_its_file(edges: Path, monkeypatch: pytest
     assert_same(found, expected)
 
 
-def test_the_file_is_made_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_written_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = subgraphs(edges)
 
     def never(*_: object, **__: object) -> None:
@@ -75,7 +75,7 @@ def test_the_file_is_made_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert_same(again, first)
 
 
-def test_other_links_have_a_file_of_their_own(edges: Path) -> None:
+def test_other_links_have_another_file(edges: Path) -> None:
     first, _ = subgraphs(edges)
     lines = edges.read_text().splitlines()
     edges.write_text("\n".join(lines[:-20]) + "\n")
@@ -84,7 +84,7 @@ def test_other_links_have_a_file_of_their_own(edges: Path) -> None:
     assert not torch.equal(first.num_nodes, other.num_nodes) or not torch.equal(first.nodes, other.nodes)
 
 
-def test_validation_links_of_the_test_graph_have_a_file_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_graph_with_validation_links_has_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_graph, "MAPPED_LINKS", 50)
     data = link_data(make_link_graph(valid_edges_at_test=True))
     data.setup()
@@ -95,7 +95,7 @@ def test_validation_links_of_the_test_graph_have_a_file_of_their_own(monkeypatch
 
 
 @pytest.mark.parametrize("change", [{"is_directed": True}, {"num_nodes": 41}])
-def test_the_same_links_of_another_graph_have_a_file_of_their_own(change: dict[str, int]) -> None:
+def test_the_same_links_of_another_graph_have_another_file(change: dict[str, int]) -> None:
     links = torch.tensor([[0, 1], [1, 2], [2, 3]])
     valid = LinkSplit(torch.tensor([[4, 5]]), torch.tensor([[0, 5]]))
     test = LinkSplit(torch.tensor([[6, 7]]), torch.tensor([[0, 7]]))
@@ -105,8 +105,8 @@ def test_the_same_links_of_another_graph_have_a_file_of_their_own(change: dict[s
     assert mapped_graph._digest(one, "train") != mapped_graph._digest(other, "train")
 
 
-def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While this one waits for the lock, another has made the file."""
+def test_processes_that_start_together_write_one_file(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process writes the file while this one waits for the lock."""
     first, _ = subgraphs(edges)
     (file,) = cached()
     kept = file.with_suffix(".kept")
@@ -128,7 +128,7 @@ def test_processes_that_start_together_build_it_once(edges: Path, monkeypatch: p
 
 
 @pytest.mark.fault("the cached graph of a data set of links is damaged", "rebuilt, with a warning")
-def test_a_damaged_file_is_made_anew(edges: Path) -> None:
+def test_a_damaged_file_is_rebuilt(edges: Path) -> None:
     first, _ = subgraphs(edges)
     (file,) = cached()
     content = bytearray(file.read_bytes())
@@ -169,8 +169,8 @@ def test_without_a_cache_the_graph_stays_in_memory(
     assert "keeps the graph in its own memory" in caplog.text and "free disk space in" in caplog.text
 
 
-def test_a_file_that_is_there_is_read_without_its_lock(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache may be a folder that others fill."""
+def test_an_existing_file_is_read_without_a_lock(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache may be read-only and filled by others."""
     first, _ = subgraphs(edges)
 
     def refused(*_: object, **__: object) -> None:
@@ -191,7 +191,7 @@ def test_other_negatives_share_the_file(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(cached()) == 1
 
 
-def test_a_worker_is_sent_the_name_of_the_file(edges: Path) -> None:
+def test_the_pickled_graph_holds_the_path_and_not_the_edges(edges: Path) -> None:
     data = LinkDataModule(path=str(edges), num_neighbors=3)
     data.setup()
     graph = data.subgraph_sampler("train").graph
@@ -200,7 +200,7 @@ def test_a_worker_is_sent_the_name_of_the_file(edges: Path) -> None:
     assert isinstance(pickle.loads(sent).col, np.memmap)
 
 
-def test_spawned_workers_map_it_too(edges: Path) -> None:
+def test_spawned_workers_map_the_file(edges: Path) -> None:
     data = LinkDataModule(path=str(edges), num_neighbors=3, batch_size=16)
     data.batching = "subgraphs"
     data.setup()

@@ -1,4 +1,4 @@
-"""Which graph gives which batch, and the mean over graphs."""
+"""Batches of MixtureDataModule, and scores as means over its graphs."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ SIZES = {"small": (6, 2, 12), "large": (40, 5, 90), "middle": (20, 3, 30)}
 
 
 class Ranks:
-    """Stands for a trainer: only what the data module asks of it."""
+    """Stand-in for a trainer, with the attributes that the data module reads."""
 
     def __init__(self, rank=0, world_size=1, epoch=0):
         self.global_rank, self.world_size, self.current_epoch = rank, world_size, epoch
@@ -25,7 +25,7 @@ class Ranks:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Three graphs whose entities and relations have other names, and other numbers."""
+    """Three graphs with different names and numbers of entities and relations."""
     generator = torch.Generator().manual_seed(0)
     made = []
     for name, (entities, relations, count) in SIZES.items():
@@ -52,15 +52,15 @@ def module(folders, rank=0, world_size=1, **settings):
     return dm
 
 
-def asked(dm, epoch=0):
-    """(graph, triple) of every training query of an epoch, batch by batch."""
+def queries_of(dm, epoch=0):
+    """Batches of an epoch, each as (graph, triple) of its queries."""
     loader = dm.train_dataloader(epoch)
     return [[(item.source, i) for i in item.position.tolist()] for item in loader.sampler]
 
 
-def test_batches_are_of_one_graph_each_and_in_proportion_to_the_facts(folders):
+def test_each_batch_is_of_one_graph_in_proportion_to_their_facts(folders):
     dm = module(folders, epoch_queries=400)
-    batches = asked(dm)
+    batches = queries_of(dm)
     assert len(batches) == 100
     assert all(len({source for source, _ in batch}) == 1 for batch in batches)
     count = Counter(batch[0][0] for batch in batches)
@@ -71,14 +71,14 @@ def test_batches_are_of_one_graph_each_and_in_proportion_to_the_facts(folders):
 
 
 def test_a_small_graph_has_a_batch_in_every_epoch(folders):
-    assert {batch[0][0] for batch in asked(module(folders, epoch_queries=4))} == {0, 1, 2}
+    assert {batch[0][0] for batch in queries_of(module(folders, epoch_queries=4))} == {0, 1, 2}
 
 
-def test_a_graph_goes_on_where_its_last_epoch_ended_and_every_pass_asks_every_triple(folders):
+def test_a_graph_continues_in_the_next_epoch_and_repeats_no_triple_before_all_were_used(folders):
     dm = module(folders)
     given = defaultdict(list)
     for epoch in range(12):
-        for batch in asked(dm, epoch):
+        for batch in queries_of(dm, epoch):
             for source, position in batch:
                 given[source].append(position)
     for source, part in enumerate(dm.parts):
@@ -89,20 +89,20 @@ def test_a_graph_goes_on_where_its_last_epoch_ended_and_every_pass_asks_every_tr
         assert len(set(map(tuple, passes))) == len(passes)
 
 
-def test_two_processes_ask_together_what_one_asks(folders):
+def test_two_processes_share_the_batches_of_one(folders):
     steps = {1: [], 2: []}
     for world_size, batches in steps.items():
-        ranks = [asked(module(folders, rank, world_size)) for rank in range(world_size)]
+        ranks = [queries_of(module(folders, rank, world_size)) for rank in range(world_size)]
         batches += [sorted(sum(parts, [])) for parts in zip(*ranks, strict=True)]
     assert steps[1] == steps[2]
 
 
-def test_batches_bring_their_graph_and_its_known_answers(folders):
+def test_batches_hold_their_graph_and_its_known_answers(folders):
     dm = module(folders, epoch_queries=80)
     for batch in dm.train_dataloader(0):
         part = dm.parts[batch.source]
         row, entity = part.answers("train").lookup(batch.head, batch.relation)
-        if batch.graph is not None:  # places among the nodes of the query, where it is one of them
+        if batch.graph is not None:  # known answers are positions in the neighbourhood
             entity = batch.graph.find(entity, row)
             row, entity = row[entity >= 0], entity[entity >= 0]
         assert torch.equal(batch.known_row, row) and torch.equal(batch.known_entity, entity)
@@ -162,14 +162,14 @@ def test_one_model_learns_from_all_graphs_and_is_tested_on_them(folders, tmp_pat
 
 
 def without_test(part):
-    """As `leave_out` may leave a graph."""
+    """Remove the test triples of a graph, as `leave_out` may do."""
     part.setup()
     graph = part.knowledge_graph
     part._graphs = (dataclasses.replace(graph, test=graph.test[:0]), None)
 
 
 def test_a_graph_without_test_triples_is_left_out_of_the_mean(folders, tmp_path):
-    """The second of three, so that the numbers of the third one's queries begin where its own would."""
+    """The second of three is left out, so the numbers of the third one's queries begin earlier."""
     torch.manual_seed(0)
     model, mixture = task(), {"neighbourhood": 8}
     dm = MixtureDataModule(names=folders, **mixture)
@@ -194,8 +194,8 @@ def test_a_mixture_without_any_test_triples_is_not_tested(folders, tmp_path):
 
 
 @pytest.mark.parametrize("remove_facts", ["exact", "none"])
-def test_no_query_sees_its_own_fact(folders, tmp_path, remove_facts):
-    """Neither in a neighbourhood nor in a graph that is taken whole; if nothing is hidden, every one does."""
+def test_messages_never_pass_along_the_fact_of_the_query(folders, tmp_path, remove_facts):
+    """In neighbourhoods and in whole graphs; with `remove_facts` "none" they pass along every one."""
     model = task(remove_facts=remove_facts)
     losses, logits, batches, sees = model.sample_losses, model._logits, [], {}
 
@@ -227,7 +227,7 @@ def test_no_query_sees_its_own_fact(folders, tmp_path, remove_facts):
     assert sees == {source: {remove_facts == "none"} for source in range(3)}
 
 
-def test_an_encoder_of_one_vocabulary_cannot_learn_from_several(folders, tmp_path):
+def test_an_encoder_with_fixed_relations_is_refused(folders, tmp_path):
     with pytest.raises(UsageError, match="knowformer-any"):
         trainer(tmp_path, max_epochs=1).fit(task(KnowFormer), MixtureDataModule(names=folders))
     with pytest.raises(UsageError, match="reverse_weight"):
@@ -235,29 +235,29 @@ def test_an_encoder_of_one_vocabulary_cannot_learn_from_several(folders, tmp_pat
 
 
 @pytest.mark.parametrize("names", ["umls", "umls,umls", "umls,", []])
-def test_a_mixture_is_of_two_graphs_at_least(names):
+def test_a_mixture_needs_two_graphs(names):
     with pytest.raises(UsageError, match="two different"):
         MixtureDataModule(names=names)
 
 
-def test_unknown_names_are_refused_with_the_nearest():
+def test_unknown_names_are_refused_with_a_suggestion():
     with pytest.raises(UsageError, match="umls"):
         MixtureDataModule(names="umls,ulms")
 
 
 @pytest.mark.parametrize("names", ["umls,UMLS", "umls, umls", "kinship", "", "umls,"])
-def test_a_mixture_is_of_different_graphs(names):
+def test_a_mixture_needs_different_graphs(names):
     with pytest.raises(UsageError, match="at least two different data sets"):
         MixtureDataModule(names=names)
 
 
-def test_negatives_are_drawn_anew_each_time_that_a_fact_is_asked(folders, monkeypatch):
-    """A small graph is asked several times an epoch; facts of two graphs may have the same number."""
+def test_negatives_are_drawn_anew_each_time_a_fact_is_used(folders, monkeypatch):
+    """An epoch may use a fact of a small graph several times, and facts of two graphs may share a number."""
     names = Counter()
     original = kg_completion.sample_negatives
 
     def noting(index, *known, seed, epoch, **more):
-        names.update({(seed, epoch, i) for i in index.tolist()})  # once a step
+        names.update({(seed, epoch, i) for i in index.tolist()})  # called once per step
         return original(index, *known, seed=seed, epoch=epoch, **more)
 
     monkeypatch.setattr(kg_completion, "sample_negatives", noting)

@@ -1,4 +1,4 @@
-"""Whole graphs and random parts: every node where it belongs, whatever the ranks and interruptions."""
+"""Batches of NodeDataModule: whole graphs and random parts, for any number of ranks, and resumed."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ def make(path, **settings):
     return datamodule
 
 
-def test_whole_graph_is_one_batch_an_epoch(path):
+def test_a_whole_graph_is_one_batch_per_epoch(path):
     datamodule = make(path)
     loader = datamodule.train_dataloader(epoch=3)
     (batch,) = list(loader)
@@ -43,7 +43,7 @@ def test_whole_graph_is_one_batch_an_epoch(path):
 
 
 @pytest.mark.parametrize("cut", ["all", "train"])
-def test_parts_hold_every_node_once_an_epoch(path, cut):
+def test_parts_hold_every_node_once_per_epoch(path, cut):
     datamodule = make(path, batch_size=13, partition=cut)
     graph, train = datamodule.graph, datamodule.split.train
     batches = list(datamodule.train_dataloader(epoch=1))
@@ -63,7 +63,7 @@ def order(datamodule, epoch):
     return [batch.index.tolist() for batch in datamodule.train_dataloader(epoch=epoch)]
 
 
-def test_parts_are_a_function_of_seed_and_epoch(path):
+def test_parts_depend_only_on_seed_and_epoch(path):
     datamodule = make(path, batch_size=20, seed=5)
     state = torch.get_rng_state()
     assert order(datamodule, 0) == order(make(path, batch_size=20, seed=5), 0)
@@ -72,7 +72,7 @@ def test_parts_are_a_function_of_seed_and_epoch(path):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_loader_goes_on_inside_an_epoch(path):
+def test_a_loader_is_resumed_within_an_epoch(path):
     datamodule = make(path, batch_size=13)
     whole = order(datamodule, 2)
     loader = datamodule.train_dataloader(epoch=2)
@@ -95,7 +95,7 @@ def parts_of(world, rank, accumulate=1, batch_size=13):
     return list(PartSampler(cut, len(cut(0)), is_target, accumulate, rank, world))
 
 
-def test_ranks_share_the_parts_and_wait_for_each_other():
+def test_ranks_share_the_parts_in_equal_numbers():
     single = parts_of(1, 0)
     shared = [parts_of(2, rank) for rank in range(2)]
     assert len(single) == 5 and [len(items) for items in shared] == [3, 3]
@@ -120,7 +120,7 @@ def test_ranks_share_the_targets_of_a_whole_graph():
     assert {item.num_global for item in items} == {5}
 
 
-def test_evaluation_is_the_whole_graph_in_every_rank(path):
+def test_every_rank_evaluates_the_whole_graph(path):
     datamodule = make(path, batch_size=13)
     datamodule.trainer = SimpleNamespace(global_rank=1, world_size=2, current_epoch=0)
     (batch,) = list(datamodule.val_dataloader())
@@ -131,8 +131,8 @@ def test_evaluation_is_the_whole_graph_in_every_rank(path):
     ("share", "scale", "expected"),
     [(1.0, 0.5, True), (0.1, 0.5, False), (0.1, 100.0, True), (1.0, None, False)],
 )
-def test_which_own_features_are_standardised(tmp_path, share, scale, expected):
-    """Measurements are, also few large ones; rare words, with or without weights, are not."""
+def test_own_features_are_standardised_by_their_values(tmp_path, share, scale, expected):
+    """Dense or large values are measurements and standardised; sparse small ones are words and are not."""
     draw = np.random.default_rng(0)
     there = draw.random((60, 12)) < share
     x = there if scale is None else there * draw.random((60, 12)) * scale
@@ -140,7 +140,7 @@ def test_which_own_features_are_standardised(tmp_path, share, scale, expected):
     assert (own.transform.mean is not None) is expected
 
 
-def test_own_measurements_are_standardised_unless_the_user_says_otherwise(tmp_path):
+def test_standardisation_of_own_features_can_be_switched_off(tmp_path):
     parts = small_parts()
     years = write_npz(tmp_path / "b.npz", x=parts["x"] * 100)
     own = make(years)
@@ -155,7 +155,7 @@ def test_own_measurements_are_standardised_unless_the_user_says_otherwise(tmp_pa
     assert len({module.fingerprint for module in (own, left, rows)}) == 3
 
 
-def test_features_are_treated_and_fingerprints_tell(path):
+def test_fingerprints_depend_on_the_treatment_of_features(path):
     plain, normal = make(path), make(path, normalize_features=True)
     assert torch.allclose(normal.graph.x.sum(1), torch.ones(60))
     reduced = make(path, reduce_channels=4)
@@ -167,7 +167,7 @@ def test_features_are_treated_and_fingerprints_tell(path):
     assert other.describe_split()["index"] == 1
 
 
-def test_parts_of_sparse_features(tmp_path):
+def test_parts_of_sparse_features_are_sparse(tmp_path):
     dense = make(write_npz(tmp_path / "dense.npz"), batch_size=13)
     sparse = make(write_npz(tmp_path / "dense2.npz"), batch_size=13)
     graph = dense.graph
@@ -178,20 +178,20 @@ def test_parts_of_sparse_features(tmp_path):
         assert other.x.layout is torch.sparse_csr and torch.equal(other.x.to_dense(), one.x)
 
 
-def test_edges_are_left_out_where_nobody_needs_them(path):
+def test_parts_have_no_edges_if_edges_are_skipped(path):
     datamodule = make(path, batch_size=13)
     datamodule.skip_edges = True
     assert all(batch.edge_index is None for batch in datamodule.train_dataloader(epoch=0))
 
 
-def test_whole_graphs_move_their_labels_only(path):
+def test_only_labels_and_targets_of_a_whole_graph_are_moved(path):
     (batch,) = list(make(path).train_dataloader(epoch=0))
     moved = batch.to("meta")
     assert moved.y.device.type == moved.target.device.type == "meta"
     assert moved.x is batch.x and moved.edge_index is batch.edge_index
 
 
-def test_a_run_keeps_its_graph_unless_it_is_large(path, tmp_path, monkeypatch):
+def test_a_graph_is_saved_with_its_run_unless_it_is_large(path, tmp_path, monkeypatch):
     datamodule = make(path, reduce_channels=4)
     datamodule.save_artifacts(tmp_path / "run")
     meta = json.loads((tmp_path / "run" / "meta.json").read_text())
@@ -206,17 +206,17 @@ def test_a_run_keeps_its_graph_unless_it_is_large(path, tmp_path, monkeypatch):
     assert not (tmp_path / "large" / "node_graph.npz").exists()
 
 
-def test_what_near_means_to_points_is_kept_with_a_run(tmp_path, monkeypatch):
+def test_the_neighbor_metric_is_saved_with_a_run(tmp_path, monkeypatch):
     near = NodeDataModule("digits", neighbor_metric="cosine")
     near.setup()
     (cosine, euclidean) = (load_node_graph("digits", neighbor_metric=m) for m in ("cosine", "euclidean"))
     assert torch.equal(near.graph.edge_index, cosine.edge_index)
-    monkeypatch.setattr(base, "_KEPT_BYTES", 0)  # too large to be kept itself
+    monkeypatch.setattr(base, "_KEPT_BYTES", 0)  # the graph is too large to be saved
     near.save_artifacts(tmp_path / "graph")
     assert stored_node_graph(tmp_path).fingerprint == cosine.fingerprint != euclidean.fingerprint
 
 
-def test_yes_no_labels(tmp_path):
+def test_multi_label_data_have_a_row_of_labels_per_node(tmp_path):
     datamodule = make(write_npz(tmp_path / "labels.npz", y=yes_no_labels()), batch_size=20)
     assert datamodule.spec.is_multi_label and datamodule.spec.num_classes == 4
     assert all(batch.y.shape[1] == 4 for batch in datamodule.train_dataloader(epoch=0))
@@ -236,12 +236,12 @@ def test_yes_no_labels(tmp_path):
         ({"name": "digits", "neighbor_metric": "l1"}, "neighbor_metric must be one of euclidean, cosine"),
     ],
 )
-def test_settings_that_make_no_sense(settings, message):
+def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         NodeDataModule(**settings)
 
 
-def test_graphs_that_cannot_be_trained_on(tmp_path):
+def test_graphs_without_file_split_or_validation_part_are_refused(tmp_path):
     with pytest.raises(UsageError, match="no_such.npz"):
         make(str(tmp_path / "no_such.npz"))
     with pytest.raises(RuntimeError, match=r"call setup\(\) first"):
@@ -256,12 +256,12 @@ def test_graphs_that_cannot_be_trained_on(tmp_path):
         make(str(tmp_path / "half.npz"))
 
 
-def test_classes_that_a_part_lacks_are_named(tmp_path, recwarn):
+def test_classes_missing_in_a_part_give_a_warning(tmp_path, recwarn):
     parts = small_parts() | dict.fromkeys(("train_mask", "val_mask", "test_mask"))
     parts["y"] = (np.arange(60) < 20).astype(np.int64)
     make(write_npz(tmp_path / "whole.npz", **parts))
     assert not [warning for warning in recwarn if "is of class" in str(warning.message)]
     parts["y"][1:20] = 0
     make(write_npz(tmp_path / "rare.npz", **parts))
-    told = [str(warning.message) for warning in recwarn if "is of class" in str(warning.message)]
-    assert len(told) == 2 and all("node of split 'random-50-25-25' is of class '1'" in line for line in told)
+    seen = [str(warning.message) for warning in recwarn if "is of class" in str(warning.message)]
+    assert len(seen) == 2 and all("node of split 'random-50-25-25' is of class '1'" in line for line in seen)

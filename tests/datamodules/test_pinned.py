@@ -1,4 +1,4 @@
-"""Batches for a GPU lie in pinned memory, and are copied from it while the host goes on."""
+"""Batches for a GPU are in pinned memory, from which they are copied while the host continues."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ NAMES = [
 
 
 def tensors(value):
-    """Every tensor of a batch that has memory of its own to be copied."""
+    """Every tensor of a batch that is copied to the device."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, QueryGraph):
@@ -57,7 +57,7 @@ def test_every_tensor_is_pinned(tmp_path, monkeypatch, name):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self.clone()) or pinned[-1])
     found = batch.pin_memory()
     assert type(found) is type(batch)
-    if name == "node-classification, NodeFormer, whole graph":  # the rest is kept where the model is
+    if name == "node-classification, NodeFormer, whole graph":  # features and edges are kept on the device
         assert found.x is batch.x and found.edge_index is batch.edge_index
         assert len(pinned) == 2 and found.y is pinned[0] and found.target is pinned[1]
         return
@@ -67,17 +67,17 @@ def test_every_tensor_is_pinned(tmp_path, monkeypatch, name):
         value = getattr(batch, field.name)
         if not tensors(value):
             assert getattr(found, field.name) is value
-    before = tensors(batch)  # pieces of a graph are there from then on
+    before = tensors(batch)  # `pin_memory` has computed the pieces of a graph
     assert all(torch.equal(one, other) for one, other in zip(tensors(found), before, strict=True))
 
 
 @pytest.mark.parametrize(("device", "pins"), [("cpu", False), ("cuda", True), ("cuda:1", True)])
-def test_only_a_gpu_wants_pinned_memory(device, pins):
+def test_memory_is_pinned_only_for_a_gpu(device, pins):
     trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)))
     assert pins_memory(trainer) is pins and not pins_memory(None)
 
 
-@pytest.mark.filterwarnings("ignore")  # nothing is pinned where there is no GPU
+@pytest.mark.filterwarnings("ignore")  # torch warns that it pins nothing without a GPU
 @pytest.mark.parametrize("name", NAMES)
 def test_loaders_pin_for_a_gpu(tmp_path, monkeypatch, name):
     for module in (base, batches):

@@ -1,4 +1,4 @@
-"""Batches made ahead in a thread: same items, same errors, nothing left running."""
+"""`prefetch`: items of an iterable, made ahead of their use in a thread."""
 
 import threading
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def test_the_next_item_is_made_while_the_current_one_is_used() -> None:
 
     stream = prefetch(items())
     assert next(stream) == 0
-    for _ in range(3):  # the third waits in the thread's hands, the second in the queue
+    for _ in range(3):  # the thread holds the third item, the queue the second
         assert made.acquire(timeout=30)
     stream.close()
     assert not running()

@@ -1,4 +1,4 @@
-"""Loader processes that are spawned, as macOS and Windows start them: the batches of no worker at all."""
+"""Spawned loader processes, as on macOS and Windows, make the batches of the main process."""
 
 import dataclasses
 import subprocess
@@ -33,12 +33,12 @@ def batches(name, folder, workers):
 
 
 def compare(folder):
-    """What the process started below does."""
+    """Compare the batches with and without workers; runs in the process that the test starts."""
     import multiprocessing
 
     multiprocessing.set_start_method("spawn")
     for number, name in enumerate(LOADED):
-        # two workers take turns, which is seen once; each imports everything anew
+        # Each worker takes seconds to import torch, so only the first job has two, which take turns.
         alone, spawned = (batches(name, folder, workers) for workers in (0, 1 if number else 2))
         assert len(alone) == len(spawned) > 1 and all(alone), name
         for one, other in zip(alone, spawned, strict=True):

@@ -1,4 +1,4 @@
-"""Whatever a model is asked: answers in their order, or a refusal that says why; no other error."""
+"""Any query gives ordered answers, or a UsageError in a few lines; no other error."""
 
 import hypothesis.strategies as st
 import numpy as np
@@ -17,7 +17,7 @@ from graphzoo.inference import KGModel, LinkModel, NodeModel
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
 from graphzoo.types import GraphSpec
 
-# As files really hold them: other scripts, spaces, what a table reads as missing, numbers, parts of others.
+# Names as in real files: other scripts, spaces, values that pandas reads as missing, numbers, similar names.
 NAMES = [
     "a",
     "A",
@@ -45,20 +45,20 @@ COUNTS = st.one_of(st.integers(-2, 20), st.sampled_from([2**40]))
 KNOWN = st.sampled_from(["mark", "drop", "keep"])
 
 
-def asked(question):
-    """What the model says; None if it refuses in words for a user."""
+def answer_of(call):
+    """Result of the call, or None if it raises a UsageError of a few lines."""
     try:
-        return question()
+        return call()
     except UsageError as error:
         assert 0 < len(str(error).splitlines()) <= 6
         return None
 
 
 def check_order(table, by, k, answers):
-    """Ranks from 1 on, scores descending, no answer twice, for each question in turn."""
+    """For each query: ranks count from 1, scores descend, and no answer occurs twice."""
     assert np.isfinite(table["score"]).all() and table["probability"].between(0, 1).all()
     for _, rows in table.groupby(by, sort=False):
-        repeats = int((rows["rank"] == 1).sum())  # a question may come several times
+        repeats = int((rows["rank"] == 1).sum())  # a query may be repeated
         for start in range(0, len(rows), len(rows) // repeats):
             part = rows.iloc[start : start + len(rows) // repeats]
             assert part["rank"].tolist() == list(range(1, len(part) + 1)) and len(part) <= k
@@ -82,10 +82,10 @@ def facts():
     ask_heads=st.booleans(), k=COUNTS, known=KNOWN, candidates=st.none() | st.lists(WORDS, max_size=4),
     batch_size=st.none() | st.integers(-1, 3),
 )  # fmt: skip
-def test_facts(facts, questions, ask_heads, k, known, candidates, batch_size):
+def test_any_queries_for_facts(facts, questions, ask_heads, k, known, candidates, batch_size):
     names, relations = [name for name, _ in questions], [relation for _, relation in questions]
     side = {"tail" if ask_heads else "head": names}
-    found = asked(
+    found = answer_of(
         lambda: facts.predict(
             relation=relations, **side, k=k, filter_known=known, candidates=candidates, batch_size=batch_size
         )
@@ -111,8 +111,8 @@ def test_facts(facts, questions, ask_heads, k, known, candidates, batch_size):
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=3))
-def test_given_facts(facts, triples):
-    scores = asked(lambda: facts.score(triples))
+def test_any_given_facts(facts, triples):
+    scores = answer_of(lambda: facts.score(triples))
     assert scores is None or (scores.shape == (len(triples),) and np.isfinite(scores).all())
 
 
@@ -134,9 +134,9 @@ def links(request):
     candidates=st.none() | st.lists(WORDS | st.integers(-3, 60), max_size=4),
     batch_size=st.none() | st.integers(-1, 3),
 )  # fmt: skip
-def test_partners(links, nodes, k, known, candidates, batch_size):
+def test_any_queries_for_partners(links, nodes, k, known, candidates, batch_size):
     options = {"k": k, "known": known, "candidates": candidates, "batch_size": batch_size}
-    found = asked(lambda: links.predict(nodes=nodes, **options))
+    found = answer_of(lambda: links.predict(nodes=nodes, **options))
     if found is None:
         return
     check_order(found, "node", k, "partner")
@@ -152,8 +152,8 @@ def test_partners(links, nodes, k, known, candidates, batch_size):
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(WORDS | st.integers(-3, 60), WORDS | st.integers(-3, 60)), max_size=4))
-def test_given_pairs(links, pairs):
-    found = asked(lambda: links.score(pairs))
+def test_any_given_pairs(links, pairs):
+    found = answer_of(lambda: links.score(pairs))
     assert found is None or (len(found) == len(pairs) and np.isfinite(found["score"]).all())
 
 
@@ -175,8 +175,8 @@ def nodes(request):
     chosen=st.none() | WORDS | st.lists(WORDS | st.integers(-3, 20), max_size=5),
     probabilities=st.booleans(), embeddings=st.booleans(),
 )  # fmt: skip
-def test_labels(nodes, chosen, probabilities, embeddings):
-    found = asked(lambda: nodes.predict(chosen, probabilities=probabilities, embeddings=embeddings))
+def test_any_queries_for_labels(nodes, chosen, probabilities, embeddings):
+    found = answer_of(lambda: nodes.predict(chosen, probabilities=probabilities, embeddings=embeddings))
     if found is None:
         return
     count = len(NAMES) if chosen is None else len(chosen) if isinstance(chosen, list) else 1

@@ -1,4 +1,4 @@
-"""Explanations against an explicit sum over edges, all simple paths, and a rule that is known."""
+"""Explanations, compared with explicit sums over edges, with all simple paths, and with `predict`."""
 
 import dataclasses
 
@@ -50,8 +50,8 @@ def test_edge_gradients_are_those_of_explicit_edge_weights(settings, masked, mon
     mask = torch.arange(E) % 5 != 0 if masked else None
     direction = torch.randn(N, 1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     query = {"edge_mask": mask, "noise_seed": 4}
-    monkeypatch.setattr(messages, "_CHUNK_ELEMENTS", 30)  # several parts
-    with torch.inference_mode():  # as a caller that predicts may be in
+    monkeypatch.setattr(messages, "_CHUNK_ELEMENTS", 30)  # several chunks
+    with torch.inference_mode():  # a caller may be in inference mode
         value, found = encoder.edge_gradients(graph, head, relation, lambda s: (s * direction).sum(), **query)
 
     weight = torch.ones(E, dtype=torch.float64, requires_grad=True)
@@ -73,7 +73,7 @@ def test_edge_gradients_are_those_of_explicit_edge_weights(settings, masked, mon
         assert not found[~mask].any()
 
 
-def test_a_frozen_encoder_is_explained_and_left_as_it_was():
+def test_a_frozen_encoder_is_explained_and_not_changed():
     graph, encoder = make_graph(), make_encoder().requires_grad_(False)
     query = (graph, torch.tensor([2]), torch.tensor([1]), lambda states: states.sum(0)[0, 0])
     frozen = encoder.edge_gradients(*query)[1]
@@ -82,7 +82,7 @@ def test_a_frozen_encoder_is_explained_and_left_as_it_was():
     torch.testing.assert_close(frozen, make_encoder().edge_gradients(*query)[1])
 
 
-def test_without_messages_no_edge_counts():
+def test_without_messages_all_edge_gradients_are_zero():
     encoder = make_encoder(num_query_layers=0, num_value_layers=0)
     _, found = encoder.edge_gradients(
         make_graph(), torch.tensor([2]), torch.tensor([1]), lambda states: states.sum()
@@ -112,7 +112,7 @@ def test_attention_of_the_encoder_is_that_of_its_layers(query_net):
     torch.testing.assert_close(weight.sum(1), torch.ones(2, 3, dtype=torch.float64))
     alone = encoder.attention(graph, head[1:2], relation[1:2], node[1:2], noise_seed=3)
     torch.testing.assert_close(weight[..., 1:2], alone)
-    # The first layer of a net without queries sees zeros: kernels of one, and the node's own share.
+    # Without a query net the first layer sees zeros, so all kernel values are equal.
     if not query_net:
         torch.testing.assert_close(
             weight[0, 0, 0], torch.tensor(0.5 / N, dtype=torch.float64), atol=0.1, rtol=0
@@ -141,16 +141,16 @@ def test_best_paths_are_the_best_of_all_simple_paths(seed):
     np.testing.assert_allclose([path.weight for path in found], [-value for value, _ in expected])
 
 
-def test_where_there_is_no_path():
+def test_unreachable_nodes_have_no_path():
     none = np.empty((2, 0), dtype=np.int64)
     assert best_paths(none, np.empty(0), 0, 1, k=3, max_length=3) == []
     one = np.array([[0], [1]])
-    assert best_paths(one, np.ones(1), 5, 1, k=3, max_length=3) == []  # a node beyond all edges
+    assert best_paths(one, np.ones(1), 5, 1, k=3, max_length=3) == []  # a node without edges
     assert best_paths(one, np.ones(1), 0, 0, k=3, max_length=3) == []  # no cycles
     assert best_paths(one, np.ones(1), 0, 1, k=3, max_length=3)[0].edges == (0,)
 
 
-def test_a_fact_by_names(umls):
+def test_a_fact_is_explained_by_names(umls):
     known = umls.graph.train[5].tolist()
     names = umls.graph.entities[known[0]], umls.graph.relations[known[1]], umls.graph.entities[known[2]]
     found = umls.explain(*names, k=3)
@@ -173,7 +173,7 @@ def test_a_fact_by_names(umls):
     assert shown.count("<tr") == 1 + 9 and "&lt;b&gt;" in shown and "<b>" not in shown
 
 
-def test_the_noise_of_training_is_off(umls_run):
+def test_training_noise_is_off(umls_run):
     model = graphzoo.load(umls_run.path)
     fact = "steroid", "interacts_with", "enzyme"
     expected = model.explain(*fact, k=2)
@@ -183,13 +183,13 @@ def test_the_noise_of_training_is_off(umls_run):
     pd.testing.assert_frame_equal(found.to_table(), expected.to_table())
 
 
-def test_names_that_are_numbers_may_be_given_as_such(umls):
+def test_names_that_are_numbers_may_be_given_as_numbers(umls):
     facts = from_triples([(i, "interacts_with", (i * 3 + j) % 9) for i in range(9) for j in range(2)])
     found = umls.explain(1, "interacts_with", 4.0, k=1, graph=facts)
     assert (found.head, found.tail, found.known) == ("1", "4", True)
 
 
-def test_the_score_of_a_fact_that_is_not_known_is_that_of_predict(umls):
+def test_the_score_of_an_unknown_fact_is_that_of_predict(umls):
     answer = umls.predict(head="steroid", relation="interacts_with", k=1, filter_known="drop").iloc[0]
     found = umls.explain("steroid", "interacts_with", answer["tail"], k=1, max_length=2)
     assert not found.known
@@ -213,7 +213,7 @@ def test_answers_of_both_directions_have_their_own_scores(umls):
 
 @pytest.fixture(scope="module")
 def small():
-    """a -r-> b, c -s-> b, a -r-> d, and the fact a -r-> d asked about; in double precision."""
+    """A model in double precision of a graph of five facts, in which tests explain a -r-> d."""
     torch.manual_seed(3)
     graph = from_triples(
         [("a", "r", "b"), ("c", "s", "b"), ("c", "s", "d"), ("a", "r", "d"), ("d", "s", "e")]
@@ -223,7 +223,7 @@ def small():
     return KGModel(task.double(), graph)
 
 
-def test_the_text_of_paths_says_what_the_graph_holds(small):
+def test_paths_are_written_with_the_directions_of_the_facts(small):
     found = small.explain("a", "r", "d", k=9)
     assert found.known and set(found.paths["path"]) == {"a -r-> b <-s- c -s-> d"}
     backwards = small.explain("a", "r", "d", direction="head", k=9)
@@ -232,8 +232,8 @@ def test_the_text_of_paths_says_what_the_graph_holds(small):
     assert set(reached.paths["path"]) == {"a -r-> d -s-> e"} and not reached.known
 
 
-def test_weights_of_facts_are_what_the_score_loses_by_them(small, monkeypatch):
-    """Both directions of a fact weighed 1 + t: the score's slope in t, without the fact asked about."""
+def test_weights_of_facts_are_derivatives_of_the_score(small, monkeypatch):
+    """The weight is the derivative of the score in t, if both edges of a fact have weight 1 + t."""
     found = small.explain("a", "r", "d", k=9)
     names, messages_ = small.graph, small._default.messages
     weight = torch.ones(messages_.num_edges, dtype=torch.float64)
@@ -245,7 +245,7 @@ def test_weights_of_facts_are_what_the_score_loses_by_them(small, monkeypatch):
 
     monkeypatch.setattr(knowformer_module, "relational_spmm", weighted)
     facts = [(names.entities[h], names.relations[r], names.entities[t]) for h, r, t in names.train.tolist()]
-    asked = facts.index(("a", "r", "d"))
+    explained = facts.index(("a", "r", "d"))
 
     def score():
         head, relation = names.entities.index("a"), names.relations.index("r")
@@ -253,11 +253,11 @@ def test_weights_of_facts_are_what_the_score_loses_by_them(small, monkeypatch):
         return float(logits[0, names.entities.index("d")])
 
     n = len(facts)
-    weight[[asked, asked + n]] = 0
+    weight[[explained, explained + n]] = 0
     assert found.score == pytest.approx(score(), abs=1e-9)
     slopes = {}
     for i, fact in enumerate(facts):
-        if i != asked:
+        if i != explained:
             weight[[i, i + n]] = 1 + 1e-6
             up = score()
             weight[[i, i + n]] = 1 - 1e-6
@@ -271,7 +271,7 @@ def test_weights_of_facts_are_what_the_score_loses_by_them(small, monkeypatch):
     assert max(map(abs, slopes.values())) > 1e-3
 
 
-def test_the_attended_are_those_of_the_layers_without_the_fact(small):
+def test_attended_entities_are_those_of_the_layers_without_the_fact(small):
     found = small.explain("a", "r", "d", k=2)
     place, names = small._default, small.graph
     ids = [names.entities.index("a"), names.relations.index("r"), names.entities.index("d")]
@@ -290,7 +290,7 @@ def test_the_attended_are_those_of_the_layers_without_the_fact(small):
     np.testing.assert_allclose(found.attended["weight"][:2], weight[1].topk(2).values)
 
 
-def test_labels_stand_behind_names_that_do_not_say_the_same(small):
+def test_labels_follow_names_unless_they_are_alike(small):
     texts = {"entity_labels": {"a": "Ada", "d": "D", "b": "Bob"}, "relation_labels": {"r": "/R", "s": "sees"}}
     found = KGModel(small.task, dataclasses.replace(small.graph, **texts)).explain("a", "r", "d", k=9)
     assert str(found).startswith("a (Ada) -r-> d  (score")
@@ -299,8 +299,8 @@ def test_labels_stand_behind_names_that_do_not_say_the_same(small):
     assert set(found.facts["relation"]) == {"r", "s"} and set(found.to_table()["relation"]) == {"r"}
 
 
-def test_many_chains_are_all_looked_at_up_to_the_width_of_the_beam():
-    """A star of 256 arms: the chain that is lightest on its first hop is the best in the end."""
+def test_all_paths_within_the_width_of_the_beam_are_compared():
+    """The best of 256 paths has the smallest weight on its first hop."""
     arms = np.arange(1, 257)
     edge_index = np.array([[*[0] * 256, *arms], [*arms, *[300] * 256]])
     weight = np.concatenate([np.linspace(1, 2, 256), np.linspace(0, -5, 256)])
@@ -309,17 +309,17 @@ def test_many_chains_are_all_looked_at_up_to_the_width_of_the_beam():
     assert best.edges == (0, 256) and best.weight == 5
 
 
-def test_inside_inference_mode(umls_run):
+def test_explanations_in_inference_mode_are_the_same(umls_run):
     import graphzoo
 
-    model = graphzoo.load(umls_run.path)  # its graph is made at the first question
+    model = graphzoo.load(umls_run.path)  # its graph is made at the first query
     with torch.inference_mode():
         inside = model.explain("steroid", "interacts_with", "enzyme", k=2)
     outside = model.explain("steroid", "interacts_with", "enzyme", k=2)
     assert inside.to_table().equals(outside.to_table())
 
 
-def test_mistakes_are_explained(umls, monkeypatch):
+def test_wrong_arguments_are_refused(umls, monkeypatch):
     with pytest.raises(UsageError, match="unknown entity 'steroyd'.*steroid"):
         umls.explain("steroyd", "interacts_with", "enzyme")
     with pytest.raises(UsageError, match="unknown relation 'interact_with'.*interacts_with"):
@@ -328,7 +328,7 @@ def test_mistakes_are_explained(umls, monkeypatch):
         umls.explain("steroid", "interacts_with", "enzyme", k=0)
     with pytest.raises(UsageError, match="max_length must be at least 1, got -1"):
         umls.explain("steroid", "interacts_with", "enzyme", max_length=-1)
-    # An encoder of a user's own that has neither.
+    # A user's encoder may have neither method.
     for name in ("edge_gradients", "attention"):
         monkeypatch.setattr(KnowFormer, name, getattr(QueryEncoder, name))
         if name == "edge_gradients":
@@ -340,7 +340,7 @@ def test_mistakes_are_explained(umls, monkeypatch):
     assert found.attended.empty and len(found.paths) == 2 and "attended" not in str(found)
 
 
-def test_another_graph_can_explain(inductive_run):
+def test_a_fact_of_another_graph_is_explained(inductive_run):
     import graphzoo
 
     model = graphzoo.load(inductive_run.path)
@@ -378,17 +378,17 @@ def test_the_command_explains_facts_and_answers(umls_run, tmp_path, capsys):
     assert "takes a whole number of at least 1" in capsys.readouterr().err
 
 
-def test_an_explanation_is_of_the_score_that_is_shown(umls, monkeypatch):
-    """Averaged over as many draws of the noise, too; so are derivatives and attention."""
+def test_explanations_have_the_number_of_draws_of_the_scores(umls, monkeypatch):
+    """Score, derivatives and attention are averaged over as many draws of the noise."""
     task, fact, draws = umls.task, ("steroid", "interacts_with", "virus"), 3
-    monkeypatch.setattr(task._reversed, "_weight", 0.0)  # which explanations leave out
+    monkeypatch.setattr(task._reversed, "_weight", 0.0)  # not part of explanations
     graph = umls.graph
     ids = [torch.tensor([list(names).index(name)]) for names, name in
            zip((graph.entities, graph.relations, graph.entities), fact, strict=True)]  # fmt: skip
     messages_ = umls._default.messages
 
     def alone(seed):
-        """Of one draw."""
+        """Score, derivatives and attention of one draw."""
         score = lambda states: task.decode(states)[0, ids[2][0]]  # noqa: E731
         encoder = task.query_encoder
         value, gradient = encoder.edge_gradients(messages_, *ids[:2], score, noise_seed=seed)

@@ -1,4 +1,4 @@
-"""Exported models: the same answers as the run, no code, nothing private, nothing overwritten."""
+"""Exported models have the answers of the run, no code and no private data, and overwrite nothing."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def copied(exported, tmp_path):
 
 def test_a_knowledge_graph_model_answers_as_its_run(umls_run, exported, monkeypatch, tmp_path):
     run = graphzoo.load(umls_run.path)
-    monkeypatch.setattr(torch, "load", None)  # no pickle is read
+    monkeypatch.setattr(torch, "load", None)  # no pickle may be read
     model = graphzoo.load(exported)
     question = {"head": "virus", "relation": "isa", "k": 5}
     pd.testing.assert_frame_equal(model.predict(**question), run.predict(**question))
@@ -45,7 +45,7 @@ def test_a_knowledge_graph_model_answers_as_its_run(umls_run, exported, monkeypa
 
 
 def test_a_model_of_neighbourhoods_answers_as_its_run(near_run, tmp_path, monkeypatch):
-    """In neighbourhoods, too; a program on the whole graph, which its card and inputs.json say."""
+    """A model answers in neighbourhoods. A program uses the whole graph, as its card and inputs.json say."""
     run, question = graphzoo.load(near_run.path), {"head": "virus", "relation": "isa", "k": 5}
     epoch = torch.load(near_run.path / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
     protocol = "in neighbourhoods of 40 entities"
@@ -57,15 +57,15 @@ def test_a_model_of_neighbourhoods_answers_as_its_run(near_run, tmp_path, monkey
     assert "The program" not in (tmp_path / "model" / "README.md").read_text()
 
     folder = export_run(near_run.path, tmp_path / "program", to="torch.export")
-    card, told = (folder / "README.md").read_text(), "the run asks neighbourhoods of 40 nodes"
-    assert f"asks the whole graph, where {told}; these scores are not its own." in card
+    card, note = (folder / "README.md").read_text(), "the run asks neighbourhoods of 40 nodes"
+    assert f"asks the whole graph, where {note}; these scores are not its own." in card
     assert f"evaluated {protocol}" in card
-    assert told in json.loads((folder / "inputs.json").read_text())["output"]
+    assert note in json.loads((folder / "inputs.json").read_text())["output"]
     monkeypatch.chdir(tmp_path)
     exec(card.split("```python\n")[1].split("```")[0], made := {})
-    asked = [torch.from_numpy(made[name]) for name in ("head", "relation")]
+    query = [torch.from_numpy(made[name]) for name in ("head", "relation")]
     for protocol, same in (("whole_graph", True), ("neighbourhood", False)):
-        expected = run.task.score_queries(run._default.messages, *asked, protocol=protocol)
+        expected = run.task.score_queries(run._default.messages, *query, protocol=protocol)
         assert torch.allclose(torch.from_numpy(made["scores"]), expected, atol=1e-4) is same
 
 
@@ -77,8 +77,8 @@ def test_a_link_model_scores_as_its_run(link_runs, tmp_path, name):
     pd.testing.assert_frame_equal(graphzoo.load(folder).score(pairs), graphzoo.load(run.path).score(pairs))
 
 
-def test_a_node_model_by_the_command(tmp_path, monkeypatch, capsys):
-    """Trained, exported and used by the command; the run and its place are gone by then."""
+def test_a_node_model_is_exported_by_the_command(tmp_path, monkeypatch, capsys):
+    """The command exports a model that is used after the run and its data are deleted."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "private").mkdir()
     path = write_npz(tmp_path / "private/small.npz")
@@ -102,8 +102,8 @@ def test_a_node_model_by_the_command(tmp_path, monkeypatch, capsys):
     assert f"| test/acc | {results['metrics']['test/acc']:.4f} |" in card and "(seed 0)" in card
 
 
-def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
-    """The last checkpoint was not the tested one; and a large graph of one's own is named nowhere."""
+def test_the_card_describes_the_exported_checkpoint(tmp_path, monkeypatch):
+    """The last checkpoint was not tested, which its card says; no file names a user's large graph."""
     monkeypatch.chdir(tmp_path)
     path = write_npz(tmp_path / "small.npz")
     command = ["fit", "--model=galit", "--data=nodes", f"--data.path={path}", "--logger=csv", "--run_dir=run"]
@@ -113,9 +113,9 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     assert results["selection"] == "best validation"
     assert results["checkpoint_epoch"] == results["best_epoch"]
     export_run("run", "best")
-    told = f"the checkpoint was chosen on validation, epoch {results['best_epoch'] + 1}."
-    assert told in Path("best/README.md").read_text()
-    results["checkpoint_epoch"] = 4  # whichever was the best, it is another than the last
+    note = f"the checkpoint was chosen on validation, epoch {results['best_epoch'] + 1}."
+    assert note in Path("best/README.md").read_text()
+    results["checkpoint_epoch"] = 4  # the last checkpoint is of another epoch
     Path("run/results.json").write_text(json.dumps(results))
     export_run("run/checkpoints/last.ckpt", "last")
     assert "was not tested" in Path("last/README.md").read_text()
@@ -131,8 +131,8 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
     assert len(graphzoo.load("large", data=path).predict()) == 60
 
 
-def test_what_was_never_validated_is_not_called_chosen(tmp_path, monkeypatch, capsys):
-    """In results.json, in the card, in the report and in a test of its own."""
+def test_a_checkpoint_without_validation_is_not_called_chosen(tmp_path, monkeypatch, capsys):
+    """This holds for results.json, the card, the report and a later test."""
     from graphzoo.report.results import results_section
     from graphzoo.runs.record import find_records, group_records
 
@@ -153,7 +153,7 @@ def test_what_was_never_validated_is_not_called_chosen(tmp_path, monkeypatch, ca
     assert "chosen on validation" not in card
     notes = str(results_section(group_records(find_records([Path("run")]))).blocks)
     assert "Test results are from the last epoch, never validated." in notes and "best" not in notes
-    # earlier versions named the epoch of any checkpoint the best
+    # Earlier versions stored the epoch of any checkpoint as `best_epoch`.
     results = json.loads(Path("run/results.json").read_text())
     del results["selection"], results["checkpoint_epoch"]
     Path("run/results.json").write_text(json.dumps(results | {"best_epoch": 1}))
@@ -162,7 +162,7 @@ def test_what_was_never_validated_is_not_called_chosen(tmp_path, monkeypatch, ca
     assert find_records([Path("run")])[0].best_epoch is None
 
 
-def test_an_encoder_alone_comes_back(exported, umls_run):
+def test_an_encoder_is_loaded_from_an_exported_model(exported, umls_run):
     run = graphzoo.load(umls_run.path)
     encoder = KnowFormer.from_pretrained(exported)
     expected = run.task.encoder
@@ -180,7 +180,7 @@ NODE_ENCODERS = [
 
 
 @pytest.mark.parametrize("name", NODE_ENCODERS)
-def test_encoders_save_themselves(tmp_path, name):
+def test_encoders_are_saved_and_loaded(tmp_path, name):
     torch.manual_seed(1)
     spec = GraphSpec(num_nodes=6, in_channels=5, num_classes=2)
     encoder = getattr(encoders, name)(spec, hidden_channels=8).eval()
@@ -271,12 +271,12 @@ def test_wrong_settings_of_an_encoder_are_refused(tmp_path):
         NodeFormer.from_pretrained(folder)
 
 
-def test_an_encoder_from_the_hub(exported, monkeypatch, tmp_path):
-    """The Hub's library is asked for the files of such a folder and nothing else."""
-    asked = []
+def test_an_encoder_is_loaded_from_the_hub(exported, monkeypatch, tmp_path):
+    """Only the files of an exported folder are fetched."""
+    fetched = []
 
     def fetch(name, *, allow_patterns):
-        asked.append((name, allow_patterns))
+        fetched.append((name, allow_patterns))
         if name != "user/umls":
             raise OSError("404 Client Error. Repository Not Found")
         return str(exported)
@@ -286,7 +286,7 @@ def test_an_encoder_from_the_hub(exported, monkeypatch, tmp_path):
     found = KnowFormer.from_pretrained("user/umls")
     expected = KnowFormer.from_pretrained(exported)
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), expected.parameters(), strict=True))
-    assert asked == [("user/umls", ["model.safetensors", "config.json", "README.md", "graph/*"])]
+    assert fetched == [("user/umls", ["model.safetensors", "config.json", "README.md", "graph/*"])]
     with pytest.raises(
         UsageError, match="no folder user/other, and the Hugging Face Hub has none to fetch: 404"
     ):
@@ -295,11 +295,11 @@ def test_an_encoder_from_the_hub(exported, monkeypatch, tmp_path):
     with pytest.raises(UsageError, match=r"pip install 'graphzoo\[hub\]'"):
         KnowFormer.from_pretrained("user/umls")
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(exported, "user/umls")  # a folder of that name comes first
+    shutil.copytree(exported, "user/umls")  # a local folder of this name is preferred
     KnowFormer.from_pretrained("user/umls")
 
 
-def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp_path, capsys, monkeypatch):
+def test_existing_files_and_wrong_arguments_are_refused(exported, umls_run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
@@ -318,8 +318,8 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
     }
     for words, message in wrong.items():
         assert main(list(words)) == 2, words
-        told = capsys.readouterr().err
-        assert message in told and len(told.splitlines()) <= 6, told
+        err = capsys.readouterr().err
+        assert message in err and len(err.splitlines()) <= 6, err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "link"]
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
 
@@ -331,7 +331,7 @@ def test_nothing_is_overwritten_and_wrong_words_are_told(exported, umls_run, tmp
         SafetensorError("I/O error: No space left on device (os error 28)"),
     ],
 )
-def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch, error):
+def test_a_failed_export_leaves_no_files(umls_run, tmp_path, monkeypatch, error):
     import safetensors.torch
 
     def full(*_, **__):
@@ -343,7 +343,7 @@ def test_what_fails_half_way_leaves_nothing(umls_run, tmp_path, monkeypatch, err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_folder_for_temporary_files_is_no_damage_to_the_run(umls_run, tmp_path, monkeypatch):
+def test_a_full_folder_for_temporary_files_is_named(umls_run, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
@@ -355,7 +355,7 @@ def test_a_full_folder_for_temporary_files_is_no_damage_to_the_run(umls_run, tmp
 
 @pytest.fixture
 def both_ends(umls_run, tmp_path):
-    """A run judged from both ends, as a fit with `reverse_weight` 0.4 leaves it."""
+    """A run with `reverse_weight` 0.4, which scores queries in both directions."""
     run = Path(shutil.copytree(umls_run.path, tmp_path / "both-ends"))
     file = run / "checkpoints" / "best.ckpt"
     checkpoint = torch.load(file, weights_only=True)
@@ -368,7 +368,7 @@ def both_ends(umls_run, tmp_path):
 
 @pytest.mark.parametrize("tested", [True, False])
 @pytest.mark.parametrize(
-    ("options", "weight", "judged", "not_judged"),
+    ("options", "weight", "note", "untested"),
     [
         (
             [],
@@ -390,8 +390,8 @@ def both_ends(umls_run, tmp_path):
         ),
     ],
 )
-def test_from_which_ends_an_export_asks(both_ends, tmp_path, tested, options, weight, judged, not_judged):
-    """It has the weight that was asked for, and the card says where its figures are of another one."""
+def test_an_export_has_the_given_reverse_weight(both_ends, tmp_path, tested, options, weight, note, untested):
+    """The model has the given `reverse_weight`, and the card says if its scores are of another one."""
     if not tested:
         (both_ends / "results.json").unlink()
     assert main(["export", str(both_ends), "--out", str(tmp_path / "out"), *options]) == 0
@@ -401,17 +401,17 @@ def test_from_which_ends_an_export_asks(both_ends, tmp_path, tested, options, we
     question = {"head": "virus", "relation": "isa", "k": 5}
     pd.testing.assert_frame_equal(model.predict(**question), run.predict(**question))
     card = (tmp_path / "out" / "README.md").read_text()
-    assert (judged if tested else not_judged) in card and ("not tested" in card) is not tested
+    assert (note if tested else untested) in card and ("not tested" in card) is not tested
 
 
-def test_a_program_of_both_ends_asks_from_one(both_ends, umls, tmp_path, monkeypatch):
-    """Its scores are those of the run with weight 0, which are others than the run's own."""
+def test_a_program_scores_forward_queries_only(both_ends, umls, tmp_path, monkeypatch):
+    """Its scores are those of the run with `reverse_weight` 0, not those of the run."""
     with pytest.raises(UsageError, match="for forward queries with --reverse-weight 0"):
         export_run(both_ends, tmp_path / "refused", to="torch.export")
     folder = export_run(both_ends, tmp_path / "program", to="torch.export", reverse_weight=0.0)
     assert "the exported model scores forward queries" in (folder / "README.md").read_text()
     code = (folder / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(tmp_path)  # the card's example names the folder as it lies beside it
+    monkeypatch.chdir(tmp_path)  # the example in the card expects the folder in the current one
     exec(code, found := {})
     head, relation = int(found["head"][0]), int(found["relation"][0])
     names, relations = umls.graph.entities, umls.graph.relations
@@ -425,26 +425,26 @@ def test_a_program_of_both_ends_asks_from_one(both_ends, umls, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("weight", "told"),
+    ("weight", "message"),
     [("-1", "at least 0, got '-1'"), ("nan", "at least 0, got 'nan'"), ("much", "at least 0, got 'much'")],
 )
-def test_a_weight_that_is_none_is_refused(both_ends, tmp_path, capsys, weight, told):
+def test_a_wrong_reverse_weight_is_refused(both_ends, tmp_path, capsys, weight, message):
     assert main(["export", str(both_ends), "--out", str(tmp_path / "out"), "--reverse-weight", weight]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_format_that_is_none_is_refused(umls_run, tmp_path):
+def test_an_unknown_format_is_refused(umls_run, tmp_path):
     with pytest.raises(UsageError, match="safetensors, torch.export, onnx, got 'pickle'"):
         export_run(umls_run.path, tmp_path / "out", to="pickle")
 
 
-def test_only_questions_about_facts_have_two_ends(link_runs, tmp_path):
+def test_reverse_weight_is_refused_for_other_tasks(link_runs, tmp_path):
     with pytest.raises(UsageError, match="is for knowledge graphs; this is a LinkPrediction\nLeave it out"):
         export_run(link_runs["galit"].path, tmp_path / "out", reverse_weight=0.0)
 
 
-def test_a_card_says_that_no_metric_is_defined(umls_run, tmp_path):
+def test_the_card_says_if_no_metric_is_defined(umls_run, tmp_path):
     run = Path(shutil.copytree(umls_run.path, tmp_path / "one-class"))
     epoch = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
     (run / "results.json").write_text(

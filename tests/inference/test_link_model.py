@@ -1,4 +1,4 @@
-"""Partners of nodes and scores of pairs from a run, on its graph and on others."""
+"""LinkModel: partners of nodes and scores of pairs, on the graph of the run and on others."""
 
 import copy
 import dataclasses
@@ -39,8 +39,8 @@ def model(load):
     return load("galit")
 
 
-def judged(run):
-    """Pairs of the test and their scores as the task gives them, copies averaged."""
+def scores_of_test(run):
+    """Pairs of the test split with their scores by the task, averaged over repeated pairs."""
     graph = run.datamodule.graph
     pairs = torch.cat([graph.test.positive, graph.test.negative.reshape(-1, 2)])
     total, count = torch.zeros(2, len(pairs), dtype=torch.float64)
@@ -61,7 +61,7 @@ def links(graph, *splits):
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_scores_are_those_of_the_test(link_runs, load, encoder):
     run = link_runs[encoder]
-    pairs, expected = judged(run)
+    pairs, expected = scores_of_test(run)
     table = load(encoder).score(pairs)
     assert list(table) == ["source", "target", "score", "probability", "known"]
     assert table[["source", "target"]].to_numpy().tolist() == pairs.tolist()
@@ -75,17 +75,17 @@ def test_scores_are_those_of_the_test(link_runs, load, encoder):
 
 @pytest.mark.parametrize("encoder", ["galit", "pencil"])
 @pytest.mark.parametrize("late", [True, False])
-def test_messages_pass_as_in_the_test(tmp_path, encoder, late):
-    """Along validation links exactly where the rules of the data allow it."""
+def test_messages_pass_along_the_edges_of_the_test(tmp_path, encoder, late):
+    """Messages pass along validation links only if the data allow it (`valid_edges_at_test`)."""
     run = train_links(tmp_path, encoder, link_data(make_link_graph(valid_edges_at_test=late)))
-    pairs, expected = judged(run)
+    pairs, expected = scores_of_test(run)
     assert np.allclose(graphzoo.load(tmp_path).score(pairs)["score"], expected, atol=1e-6, rtol=0)
     other = make_link_graph(valid_edges_at_test=not late)
     assert not np.allclose(graphzoo.load(tmp_path, data=other).score(pairs)["score"], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_batches_do_not_show(load, encoder):
+def test_scores_do_not_depend_on_batches(load, encoder):
     model = load(encoder)
     pairs = np.array([(u, v) for u in range(0, 20, 3) for v in range(25, 47, 2)])
     whole = model.score(pairs)
@@ -106,7 +106,7 @@ def test_a_gpu_gives_the_same_scores(load, encoder):
     assert len(on_gpu.predict(nodes=[3, 4], k=5, known="mark")) == 10
 
 
-def test_tables_come_in_pieces(model, monkeypatch):
+def test_long_tables_are_made_in_pieces(model, monkeypatch):
     pairs = [(u, u + 1) for u in range(30)]
     whole = model.score(pairs)
     monkeypatch.setattr(trained, "_TABLE_ROWS", 13)
@@ -120,7 +120,7 @@ def test_tables_come_in_pieces(model, monkeypatch):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_known_links_are_those_of_every_split(tmp_path, directed):
+def test_links_of_every_split_are_known(tmp_path, directed):
     run = train_links(tmp_path, "galit", link_data(make_link_graph(is_directed=directed)))
     graph = run.datamodule.graph
     pairs = [(u, v) for u in range(NODES) for v in range(NODES) if u != v]
@@ -140,7 +140,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_of_pairs(model, form):
+def test_pairs_may_have_many_forms(model, form):
     expected = model.score([(3, 40), (8, 9)])
     assert model.score(FORMS[form]).equals(expected)
 
@@ -156,7 +156,7 @@ def test_forms_of_pairs(model, form):
         (pd.DataFrame({"a": ["x"], "b": [None]}), "row 1: the target is missing"),
     ],
 )
-def test_pairs_that_are_refused(model, pairs, message):
+def test_wrong_pairs_are_refused(model, pairs, message):
     with pytest.raises(UsageError, match=message):
         model.score(pairs)
 
@@ -165,7 +165,7 @@ def test_pairs_that_are_refused(model, pairs, message):
 
 
 def by_hand(model, node, *, k, known, candidates=range(NODES)):
-    """From the scores of all pairs of a node."""
+    """Expected table of partners, from the scores of all pairs of a node."""
     pairs = [(node, other) for other in candidates if other != node]
     table = model.score(pairs).rename(columns={"source": "node", "target": "partner"})
     if known == "drop":
@@ -188,7 +188,7 @@ def test_partners_are_the_best_of_all_pairs(load, encoder, known):
     assert default == ["node", "partner", "rank", "score", "probability", "known"]
 
 
-def test_known_links_are_no_news(model):
+def test_known_links_are_left_out_by_default(model):
     graph = model.graph
     every = links(graph, "train", "valid", "test")
     table = model.predict(nodes=range(NODES), k=NODES)
@@ -199,8 +199,8 @@ def test_known_links_are_no_news(model):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_large_graphs_are_worked_through_in_pieces(load, encoder, monkeypatch):
-    """Of N candidates so many at a time, whatever the number of nodes; of several nodes together if few."""
+def test_candidates_are_scored_in_pieces(load, encoder, monkeypatch):
+    """A piece holds at most `_PAIRS` pairs: a part of one node's candidates, or several nodes."""
     model = load(encoder)
     expected = model.predict(nodes=[5, 6, 7], k=9)
     sizes = []
@@ -212,7 +212,7 @@ def test_large_graphs_are_worked_through_in_pieces(load, encoder, monkeypatch):
     tables = list(model.predict_batches(nodes=[5, 6, 7], k=9))
     assert len(tables) == 3 and [len(table) for table in tables] == [9, 9, 9]
     pd.testing.assert_frame_equal(pd.concat(tables, ignore_index=True), expected, atol=1e-5, rtol=0)
-    # a query is answered for all nodes at once
+    # A query encoder scores all candidates of a node at once.
     assert len(sizes) == (3 if encoder == "knowformer" else 3 * 5)
     assert max(sizes) <= (NODES if encoder == "knowformer" else 10)
     monkeypatch.setattr(link_scoring, "_PAIRS", 100)
@@ -220,14 +220,14 @@ def test_large_graphs_are_worked_through_in_pieces(load, encoder, monkeypatch):
 
 
 @pytest.mark.parametrize("pairs_at_once", [5, 1000])
-def test_equal_scores_go_by_the_order_of_nodes(model, monkeypatch, pairs_at_once):
+def test_equal_scores_are_in_the_order_of_nodes(model, monkeypatch, pairs_at_once):
     monkeypatch.setattr(link_scoring, "_PAIRS", pairs_at_once)
     monkeypatch.setattr(link_scoring.LinkPlace, "score", lambda self, pairs, *a: (pairs[:, 1] // 10).float())
     table = model.predict(40, k=12, known="keep")
     assert table["partner"].tolist() == [41, 42, 43, 44, 45, 46, 47, *range(30, 35)]
 
 
-def test_candidates(model):
+def test_partners_are_chosen_among_candidates(model):
     table = model.predict(nodes=[40, 3], k=9, known="mark", candidates=[40, "7", 3, 7, 21])
     expected = pd.concat([by_hand(model, n, k=9, known="mark", candidates=(3, 7, 21, 40)) for n in (40, 3)])
     pd.testing.assert_frame_equal(table, expected.reset_index(drop=True), atol=1e-6, rtol=0)
@@ -237,7 +237,7 @@ def test_candidates(model):
         model.predict(3, candidates=[4, 99])
 
 
-def test_some_nodes_in_any_order(model):
+def test_some_nodes_are_answered_in_their_order(model):
     table = model.predict(nodes=[9, 4, 9], k=2)
     assert table["node"].tolist() == [9, 9, 4, 4, 9, 9]
     assert model.predict("9", k=2).equals(table[:2])
@@ -260,12 +260,12 @@ def test_some_nodes_in_any_order(model):
         ({"nodes": [1, 1.5]}, "unknown node 1.5"),
     ],
 )
-def test_wrong_questions(model, options, message):
+def test_wrong_queries_are_refused(model, options, message):
     with pytest.raises(UsageError, match=message):
         model.predict_batches(**options)
 
 
-def test_names(load, model):
+def test_nodes_have_names(load, model):
     names = tuple(f"person{number}" for number in range(NODES))
     named = load("galit", data=make_link_graph(node_names=names))
     table = named.predict(nodes=["person4", "person40"], k=3)
@@ -283,7 +283,7 @@ def test_names(load, model):
         named.score([("x", "person1"), ("person1", "persn4")])
 
 
-def test_states_are_computed_once_for_a_graph(model, monkeypatch):
+def test_node_states_are_computed_once_per_graph(model, monkeypatch):
     calls = []
     encoder = type(model.task.encoder)
     forward = encoder.forward
@@ -311,7 +311,7 @@ def test_changed_weights_give_other_scores_and_noise_is_off_in_training_mode(loa
     assert model.score([(3, 4), (5, 6)])["score"].tolist() == [0.0, 0.0]
 
 
-def test_weights_of_inference_mode_encode_a_graph_once_and_others_anew(link_runs, monkeypatch):
+def test_states_are_cached_for_weights_of_inference_mode(link_runs, monkeypatch):
     with torch.inference_mode():
         model = graphzoo.load(link_runs["galit"].path)
     calls = []
@@ -326,7 +326,7 @@ def test_weights_of_inference_mode_encode_a_graph_once_and_others_anew(link_runs
     assert model.score([(3, 4)])["score"].item() != before and len(calls) == 2
 
 
-def test_results_of_weights_are_kept_until_these_are_others():
+def test_results_are_cached_until_the_weights_change():
     module, calls = torch.nn.Linear(300, 300), []
     of_weights = OfWeights()
 
@@ -335,7 +335,7 @@ def test_results_of_weights_are_kept_until_these_are_others():
 
     outputs(), outputs()
     assert len(calls) == 1
-    for _ in range(50):  # others may lie where the old ones lay
+    for _ in range(50):  # new tensors may have the addresses of old ones
         module.half().float()
         outputs()
     assert len(calls) == 51
@@ -348,7 +348,7 @@ def test_results_of_weights_are_kept_until_these_are_others():
 
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_step_of_an_optimiser_changes_the_weights(fused):
-    """Also a fused one, whose kernel makes no new version of a tensor."""
+    """The kernel of a fused optimiser does not increase the version of a tensor."""
     module, of_weights = torch.nn.Linear(3, 1), OfWeights()
     optimizer = torch.optim.Adam(module.parameters(), lr=0.5, fused=fused)
     module(torch.ones(3)).sum().backward()
@@ -357,7 +357,7 @@ def test_a_step_of_an_optimiser_changes_the_weights(fused):
     assert of_weights.get(module, lambda: module.weight.sum().item()) != before
 
 
-def test_partners_where_numbers_are_float64_by_default(load):
+def test_partners_do_not_depend_on_the_default_dtype(load):
     model = load("pencil")
     before = model.predict(1)
     torch.set_default_dtype(torch.float64)
@@ -380,11 +380,11 @@ def test_a_query_is_answered_once_for_all_partners(tmp_path, both, monkeypatch):
         lambda self, g, h, *a, **k: heads.extend(h.tolist()) or forward(self, g, h, *a, **k),
     )
     model.predict(nodes=[3, 8], known="keep")
-    # the other direction asks every node about them
+    # The other direction needs a query for every node.
     assert sorted(heads) == sorted([3, 8] + both * list(range(NODES)))
 
 
-def test_scores_that_are_no_numbers(model):
+def test_nan_scores_are_refused(model):
     with torch.no_grad():
         model.task.decoder.out.bias.fill_(torch.nan)
     with pytest.raises(UsageError, match="NaN or infinite scores"):
@@ -392,15 +392,15 @@ def test_scores_that_are_no_numbers(model):
 
 
 class Regression(LinkPrediction):
-    """Scores that are not logits."""
+    """A task whose scores are not logits."""
 
     def losses(self, logits, label):
         return (logits - label) ** 2
 
 
-def test_scores_of_another_loss_are_no_logits(tmp_path, model):
+def test_scores_of_another_loss_have_no_probability(tmp_path, model):
     run = train_links(tmp_path, "galit", link_data(), Regression)
-    pairs, expected = judged(run)
+    pairs, expected = scores_of_test(run)
     regression = graphzoo.load(tmp_path)
     table = regression.score(pairs)
     assert list(table) == ["source", "target", "score", "known"]
@@ -413,15 +413,15 @@ def test_scores_of_another_loss_are_no_logits(tmp_path, model):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_another_graph(link_runs, load, encoder):
-    """The model on a graph it has never seen gives what the task gives there."""
+def test_scores_on_another_graph_are_those_of_the_task(link_runs, load, encoder):
+    """On a new graph the model has the scores of the task."""
     other = make_link_graph(seed=5)
     task = load(encoder).task
     datamodule = link_data(other, both_directions=True, num_relabelings=2, normalize_features=True)
     datamodule.setup()
     datamodule.batching = task.batching
     task._trainer = SimpleNamespace(datamodule=datamodule)
-    pairs, expected = judged(SimpleNamespace(task=task, datamodule=datamodule))
+    pairs, expected = scores_of_test(SimpleNamespace(task=task, datamodule=datamodule))
     model = load(encoder)
     assert np.allclose(model.score(pairs, data=other)["score"], expected, atol=1e-6, rtol=0)
     assert model.predict(3, data=other).equals(load(encoder, data=other).predict(3))
@@ -429,7 +429,7 @@ def test_another_graph(link_runs, load, encoder):
 
 
 def write_ring(folder, *, features):
-    """40 nodes in a ring with chords, by name; `edges.csv`, and `nodes.csv` with features."""
+    """Write a ring with chords of 40 named nodes as `edges.csv`, and features as `nodes.csv`."""
     folder.mkdir()
     pairs = [(i, (i + j) % 40) for i in range(40) for j in (1, 2)]
     lines = ["source,target"] + [f"n{u},n{v}" for u, v in pairs]
@@ -443,7 +443,7 @@ def write_ring(folder, *, features):
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_all_links_of_an_own_file_pass_messages(load, tmp_path, encoder):
-    """No split is drawn from them."""
+    """No links are set aside for validation and test."""
     listed = write_ring(tmp_path / "ring", features=True)
     model = load(encoder)
     none = LinkSplit(torch.empty(0, 2, dtype=torch.int64), torch.empty(0, 2, dtype=torch.int64))
@@ -462,16 +462,16 @@ def test_all_links_of_an_own_file_pass_messages(load, tmp_path, encoder):
     assert set(found.query("known")["partner"]) == {"n5", "n6", "n8", "n9"}
 
 
-def test_a_header_among_links_and_further_columns_are_told(tmp_path):
+def test_a_header_and_further_columns_give_a_warning(tmp_path):
     lines = ["user,friend", *(f"n{i},n{(i + 1) % 40}" for i in range(40))]
     (tmp_path / "edges.csv").write_text("\n".join(f"{line},1" for line in lines) + "\n")
-    with pytest.warns(GraphzooDataWarning) as told:
+    with pytest.warns(GraphzooDataWarning) as warned:
         sources_module.load_link_source(tmp_path / "edges.csv")
-    text = " ".join(str(one.message) for one in told)
+    text = " ".join(str(one.message) for one in warned)
     assert "1 further column ignored" in text and "line 1 looks like a header" in text
 
 
-def test_arrays_of_a_file_are_a_graph_as_in_training(load, tmp_path):
+def test_arrays_in_a_file_are_a_graph(load, tmp_path):
     model = load("galit")
     listed = np.array(write_ring(tmp_path / "ring", features=True)).T
     x = pd.read_csv(tmp_path / "ring" / "nodes.csv", index_col=0).to_numpy(np.float32)
@@ -482,7 +482,7 @@ def test_arrays_of_a_file_are_a_graph_as_in_training(load, tmp_path):
     assert model.predict(3, data=tmp_path / "own.npz").equals(model.predict(3))
 
 
-def test_files_of_three_splits_are_taken_as_they_are(load, tmp_path):
+def test_files_of_three_splits_are_a_graph(load, tmp_path):
     write_ring(tmp_path / "ring", features=True)
     lines = (tmp_path / "ring" / "edges.csv").read_text().splitlines()[1:]
     (tmp_path / "ring" / "edges.csv").unlink()
@@ -505,14 +505,14 @@ def test_a_model_without_features_takes_graphs_without(tmp_path):
     assert np.allclose(model.score([(3, 9)])["score"], model.score([(3, 9)], data=make_link_graph())["score"])
 
 
-def test_an_encoder_that_reads_no_features_takes_graphs_without(load):
+def test_an_encoder_that_uses_no_features_takes_graphs_without(load):
     model, graph = load("knowformer"), make_link_graph()
     without = model.predict(3, data=dataclasses.replace(graph, x=None, fingerprint=""))
     pd.testing.assert_frame_equal(without, model.predict(3, data=graph))
 
 
-def test_a_larger_graph_keeps_the_budget_that_the_model_was_built_for(tmp_path):
-    """Without max_nodes the budget of the small graph is its size."""
+def test_a_larger_graph_has_the_subgraph_budget_of_the_model(tmp_path):
+    """Without `max_nodes` the budget is the size of the training graph."""
     run = train_links(tmp_path / "run", "pencil", link_data(num_neighbors=40, use_features=False))
     assert run.task.spec.max_subgraph_nodes == NODES
     star = tmp_path / "star.txt"
@@ -544,7 +544,7 @@ def test_features_of_tables_are_found_by_name(tmp_path, load):
     turned = LinkDataModule(path=str(tmp_path / "turned"))
     with pytest.raises(UsageError, match="the model's features are a, b, c, d, those of turned are d, b, a"):
         model.task.check_data(described(model), loaded(turned))
-    model.task.encoder = load("knowformer").task.encoder  # reads none
+    model.task.encoder = load("knowformer").task.encoder  # does not use features
     with pytest.raises(UsageError, match="was trained on split random 0 of these links"):
         model.task.check_data(described(model), loaded(turned))
     model = graphzoo.load(run.path)
@@ -554,7 +554,7 @@ def test_features_of_tables_are_found_by_name(tmp_path, load):
 
 
 @pytest.mark.parametrize("name", ["pencil", "galit"])
-def test_a_test_on_other_features_says_how_many(load, monkeypatch, name):
+def test_a_test_with_another_number_of_features_is_refused(load, monkeypatch, name):
     model, data = load(name), loaded(link_data(normalize_features=True))
     trained = described(model)
     model.task.check_data(trained, data)
@@ -565,7 +565,7 @@ def test_a_test_on_other_features_says_how_many(load, monkeypatch, name):
         ):
             model.task.check_data({**trained, "features": features}, data)
     monkeypatch.setattr(model.task.encoder, "use_features", False, raising=False)
-    for features, _ in others:  # not read
+    for features, _ in others:  # features are not used
         model.task.check_data({**trained, "features": features}, data)
 
 
@@ -575,7 +575,7 @@ def loaded(datamodule):
 
 
 def described(model):
-    """What the checkpoint says of its data."""
+    """Description of the data in the checkpoint."""
     return torch.load(model.checkpoint, weights_only=True)["graphzoo"]
 
 
@@ -596,7 +596,7 @@ def test_graphs_of_other_kinds_are_refused(link_runs, load):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_copied_run_needs_nothing_else(link_runs, load, tmp_path, encoder):
+def test_a_copied_run_is_self_contained(link_runs, load, tmp_path, encoder):
     run = shutil.copytree(link_runs[encoder].path, tmp_path / "elsewhere")
     meta = json.loads((run / "graph" / "meta.json").read_text())
     meta["path"] = ["/gone/away.csv"]
@@ -611,7 +611,7 @@ def test_a_lone_checkpoint_asks_for_a_graph(link_runs, load, tmp_path):
     assert graphzoo.load(lone, data=make_link_graph()).predict(3).equals(load("pencil").predict(3))
 
 
-def test_a_large_graph_is_read_again_from_where_it_was(tmp_path, monkeypatch):
+def test_a_large_graph_is_read_from_its_original_path(tmp_path, monkeypatch):
     from graphzoo.datamodules import LinkDataModule
 
     monkeypatch.setattr(base, "_KEPT_BYTES", 10)
@@ -632,7 +632,7 @@ def test_a_large_graph_is_read_again_from_where_it_was(tmp_path, monkeypatch):
     assert len(graphzoo.load(run, data=make_link_graph()).predict(4)) == 10
 
 
-def test_a_large_data_set_is_read_again_as_it_was_split(tmp_path, monkeypatch):
+def test_a_large_data_set_is_read_with_its_split(tmp_path, monkeypatch):
     seen = []
 
     def load_by_name(name, **options):
@@ -662,7 +662,7 @@ def test_a_large_data_set_is_read_again_as_it_was_split(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_damaged_descriptions(link_runs, tmp_path, change, message):
+def test_damaged_descriptions_are_refused(link_runs, tmp_path, change, message):
     run = shutil.copytree(link_runs["pencil"].path, tmp_path / "copy")
     path = run / "checkpoints" / "best.ckpt"
     checkpoint = torch.load(path, weights_only=True)
@@ -672,7 +672,7 @@ def test_damaged_descriptions(link_runs, tmp_path, change, message):
         graphzoo.load(run)
 
 
-def test_a_heuristic_has_nothing_to_load(tmp_path):
+def test_a_heuristic_has_no_weights_to_load(tmp_path):
     from graphzoo.heuristics import LinkHeuristic
     from graphzoo.tasks import LinkPrediction
 
@@ -722,7 +722,7 @@ def test_features_of_another_graph_are_scaled_as_in_training(tmp_path):
         trainer.test(task, plain, ckpt_path=str(tmp_path / "a.ckpt"), verbose=False)
 
 
-def test_features_are_those_of_the_weights_whoever_was_tested_before(tmp_path):
+def test_features_are_scaled_for_the_tested_weights(tmp_path):
     graph = make_link_graph()
     first = dataclasses.replace(graph, x=graph.x * 100 + 5, fingerprint="")
     other = dataclasses.replace(make_link_graph(seed=1), name="other", x=graph.x * 300, fingerprint="")
@@ -741,14 +741,14 @@ def test_features_are_those_of_the_weights_whoever_was_tested_before(tmp_path):
     assert trainer.test(task, data, verbose=False)[0] == own
 
 
-def test_names_that_differ_by_a_zero_are_told_of_another_graph_too(load, tmp_path, recwarn):
+def test_names_of_another_graph_that_differ_by_a_zero_give_a_warning(load, tmp_path, recwarn):
     model = load("knowformer")
     (tmp_path / "edges.csv").write_text("source,target\n1.0,2\n2.0,1\n3,4\n")
     model.predict("3", k=1, data=tmp_path / "edges.csv")
     assert any("2 pairs of nodes differ by .0 alone" in str(warning.message) for warning in recwarn)
 
 
-def test_pairs_that_look_like_comments_are_told(model, tmp_path):
+def test_pairs_read_as_comments_give_a_warning(model, tmp_path):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("#1\t#2\n#3\t#4\n3\t40\n")
     with pytest.warns(GraphzooDataWarning, match="2 lines of two columns at the top read as comments"):
@@ -756,8 +756,8 @@ def test_pairs_that_look_like_comments_are_told(model, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["pairs", "table", "networkx", "edge_index", "sparse"])
-def test_a_graph_in_memory_is_predicted_on_as_its_file_is(load, tmp_path, form):
-    """In every form in which `graphzoo.fit` takes links."""
+def test_a_graph_in_memory_has_the_scores_of_its_file(load, tmp_path, form):
+    """The forms are those that `graphzoo.fit` accepts for links."""
     links = [(i, (i * 7 + 3) % 30) for i in range(30) if i != (i * 7 + 3) % 30] + [(0, 29)]
     (tmp_path / "links.csv").write_text("source,target\n" + "".join(f"{u},{v}\n" for u, v in links))
     edges = torch.tensor(links).t()
@@ -773,7 +773,7 @@ def test_a_graph_in_memory_is_predicted_on_as_its_file_is(load, tmp_path, form):
     pd.testing.assert_frame_equal(model.score([(0, 5), (3, 9)], data=given), scores, atol=1e-6, rtol=0)
 
 
-def test_predictions_are_averaged_over_the_draws_of_the_evaluation(link_runs, monkeypatch):
+def test_predictions_are_averaged_over_draws_like_evaluation(link_runs, monkeypatch):
     run = link_runs["knowformer"]
     model, found = graphzoo.load(run.path), {}
     for task in (run.task, model.task):
@@ -781,7 +781,7 @@ def test_predictions_are_averaged_over_the_draws_of_the_evaluation(link_runs, mo
     for draws in (1, 3):
         for task in (run.task, model.task):
             monkeypatch.setattr(task, "num_draws", draws)
-        pairs, expected = judged(run)
+        pairs, expected = scores_of_test(run)
         found[draws] = torch.from_numpy(model.score(pairs.numpy())["score"].to_numpy()).double()
         torch.testing.assert_close(found[draws], expected, atol=1e-5, rtol=1e-4)
     assert (found[1] - found[3]).abs().max() > 1e-3, "noise matters"

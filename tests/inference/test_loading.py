@@ -1,4 +1,4 @@
-"""Checkpoints: found, whole, safe, and fitting; every mistake is one readable sentence."""
+"""Loading checkpoints: where they are found, and refusals of damaged, hostile and unfitting ones."""
 
 import os
 import pickle
@@ -50,12 +50,12 @@ def test_triples_in_memory_are_a_graph(umls, umls_run):
         graphzoo.load(umls_run.path, data=[("a", "b")])
 
 
-def test_last_stands_in_for_best(copied_run):
+def test_the_last_checkpoint_is_loaded_without_a_best_one(copied_run):
     (copied_run / "checkpoints" / "best.ckpt").rename(copied_run / "checkpoints" / "last.ckpt")
     assert graphzoo.load(copied_run).graph.name == "umls"
 
 
-def test_loading_leaves_the_random_state_alone(umls_run):
+def test_loading_does_not_change_the_random_state(umls_run):
     before = torch.get_rng_state()
     graphzoo.load(umls_run.path)
     assert torch.equal(before, torch.get_rng_state())
@@ -84,7 +84,7 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
     "prediction from a folder without a checkpoint, or from a URL",
     "refused with what is there; only local files are read",
 )
-def test_where_there_is_no_checkpoint(tmp_path, umls_run):
+def test_paths_without_a_checkpoint_are_refused(tmp_path, umls_run):
     with pytest.raises(UsageError, match="nothing: no such run directory or checkpoint file"):
         graphzoo.load(tmp_path / "nothing")
     with pytest.raises(UsageError, match=r"holds no checkpoints/best\.ckpt"):
@@ -108,7 +108,7 @@ def test_where_there_is_no_checkpoint(tmp_path, umls_run):
         (lambda content: b"<html>not found</html>", "damaged, cut off or not a checkpoint"),
     ],
 )
-def test_damaged_files(copied_run, spoil, message):
+def test_damaged_files_are_refused(copied_run, spoil, message):
     path = copied_run / "checkpoints" / "best.ckpt"
     shutil.copy(path, path.with_name("last.ckpt"))
     path.write_bytes(spoil(path.read_bytes()))
@@ -133,7 +133,7 @@ def test_hostile_objects_are_never_unpickled(copied_run, tmp_path, place, trust)
     with pytest.raises(UsageError, match="objects other than tensors and plain values.*mkdir"):
         graphzoo.load(copied_run, trust=trust)
     assert not victim.exists()
-    with pytest.raises(FileNotFoundError):  # the payload does work where pickle is trusted
+    with pytest.raises(FileNotFoundError):  # a trusted pickle would run the payload
         pickle.loads(pickle.dumps(Hostile(str(tmp_path / "no" / "folder"))))
 
 
@@ -141,7 +141,7 @@ def test_hostile_objects_are_never_unpickled(copied_run, tmp_path, place, trust)
     "a checkpoint for prediction names an encoder of unknown origin",
     "its module is not imported without --trust",
 )
-def test_classes_of_a_checkpoint_are_not_imported_on_its_word(copied_run, tmp_path, monkeypatch):
+def test_classes_named_by_a_checkpoint_are_not_imported_without_trust(copied_run, tmp_path, monkeypatch):
     (tmp_path / "stranger.py").write_text(
         "import pathlib\n"
         "from graphzoo.encoders import KnowFormer\n"
@@ -157,7 +157,7 @@ def test_classes_of_a_checkpoint_are_not_imported_on_its_word(copied_run, tmp_pa
     assert not (tmp_path / "imported").exists()
     model = graphzoo.load(copied_run, trust=True)
     assert type(model.task.encoder).__name__ == "Stranger"
-    # Imported by now, so it needs no trust any more.
+    # An imported class needs no trust.
     assert isinstance(graphzoo.load(copied_run).task.encoder, QueryEncoder)
     monkeypatch.delitem(sys.modules, "stranger")
 
@@ -199,7 +199,7 @@ def test_a_plug_in_may_be_registered_under_a_shorter_path(copied_run, tmp_path, 
         ("KnowFormer", "not a dotted class path"),
     ],
 )
-def test_classes_of_the_wrong_kind(copied_run, class_path, message):
+def test_classes_of_the_wrong_kind_are_refused(copied_run, class_path, message):
     rewrite(copied_run, lambda c: c["graphzoo"]["encoder"].update(class_path=class_path))
     with pytest.raises(UsageError, match=message):
         graphzoo.load(copied_run)
@@ -212,11 +212,11 @@ def test_another_task_is_refused(copied_run):
 
 
 class OtherKGCompletion(KGCompletion):
-    """A user's own, which describes what its base describes."""
+    """A user's subclass of a task."""
 
 
 class OtherTask(Task):
-    """Of a kind of its own: its `data` need not be those of link prediction."""
+    """A user's task of another kind."""
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ class OtherTask(Task):
         (OtherTask, "prediction is for .*; this is a .*OtherTask"),
     ],
 )
-def test_what_a_task_of_ones_own_describes(copied_run, task, message):
+def test_checkpoints_of_users_tasks_are_refused(copied_run, task, message):
     path = f"{task.__module__}.{task.__qualname__}"
     rewrite(copied_run, lambda c: c["graphzoo"].update(task=path, relations=None))
     with pytest.raises(UsageError, match=message):
@@ -246,7 +246,7 @@ def test_what_a_task_of_ones_own_describes(copied_run, task, message):
         ("query_net", False, True),
     ],
 )
-def test_the_setting_that_does_not_fit_is_named(copied_run, setting, wrong, right):
+def test_a_setting_that_does_not_fit_is_named(copied_run, setting, wrong, right):
     rewrite(copied_run, lambda c: c["graphzoo"]["encoder"]["init_args"].update({setting: wrong}))
     with pytest.raises(
         UsageError, match=f"settings say {setting}={wrong}, but the weights are those of {setting}={right}"
@@ -255,7 +255,7 @@ def test_the_setting_that_does_not_fit_is_named(copied_run, setting, wrong, righ
 
 
 @pytest.mark.fault("a checkpoint was trained with another number of relations", "refused with both numbers")
-def test_the_number_of_relations_that_does_not_fit_is_named(copied_run):
+def test_a_number_of_relations_that_does_not_fit_is_named(copied_run):
     rewrite(copied_run, lambda c: c["graphzoo"]["spec"].update(num_relations=45))
     with pytest.raises(UsageError, match="num_relations=45, but the weights are those of 46"):
         graphzoo.load(copied_run)
@@ -272,7 +272,7 @@ def test_other_misfits_name_the_weight(copied_run):
         graphzoo.load(copied_run)
 
 
-def test_misfits_of_the_decoder(copied_run):
+def test_missing_weights_of_the_decoder_are_named(copied_run):
     rewrite(copied_run, lambda c: c["state_dict"].pop("decoder.lin1.weight"))
     with pytest.raises(UsageError, match=r"the weights do not fit: .*decoder\.lin1\.weight"):
         graphzoo.load(copied_run)
@@ -281,7 +281,7 @@ def test_misfits_of_the_decoder(copied_run):
 @pytest.mark.fault(
     "a checkpoint of another version has unknown settings", "refused with the setting and that version"
 )
-def test_settings_of_another_version(copied_run):
+def test_settings_of_another_version_are_refused(copied_run):
     rewrite(copied_run, lambda c: c["graphzoo"]["encoder"]["init_args"].update(rotary=True))
     with pytest.raises(UsageError, match=r"refuses the settings that graphzoo .* stored: .*rotary"):
         graphzoo.load(copied_run)
@@ -310,18 +310,18 @@ def test_settings_of_another_version(copied_run):
         (lambda c: c.pop("state_dict"), "has no weights"),
     ],
 )
-def test_checkpoints_of_others(copied_run, change, message):
+def test_checkpoints_of_other_programs_are_refused(copied_run, change, message):
     rewrite(copied_run, change)
     with pytest.raises(UsageError, match=message):
         graphzoo.load(copied_run)
 
 
-def test_devices(umls_run):
+def test_devices_are_chosen_or_refused(umls_run):
     assert graphzoo.load(umls_run.path, device="auto").task.device.type in ("cpu", "cuda")
     with pytest.raises(UsageError, match="device 'gpu' is not available here"):
         graphzoo.load(umls_run.path, device="gpu")
 
 
-def test_the_name_costs_nothing_to_import():
+def test_importing_graphzoo_does_not_import_torch():
     code = "import sys, graphzoo, graphzoo.cli.predict; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""Answers by name against the task's own scores and against the test table."""
+"""KGModel: answers by name, compared with the scores of the task and with its test table."""
 
 import copy
 import pickle
@@ -20,7 +20,7 @@ COLUMNS = ["head", "relation", "tail", "direction", "rank", "score", "probabilit
 
 
 def logits_of(model, entity, relation, *, inverse=False):
-    """Scores of one query by the task itself."""
+    """Scores of one query, computed by the task."""
     graph = model.graph
     r = graph.relations.index(relation) + (graph.num_relations if inverse else 0)
     head = torch.tensor([graph.entities.index(entity)])
@@ -64,7 +64,7 @@ def test_heads_use_the_inverse_relation(umls):
     )
 
 
-def test_drop_and_keep(umls):
+def test_known_facts_are_dropped_or_not_marked(umls):
     marked = umls.predict(head="steroid", relation="interacts_with", k=135)
     dropped = umls.predict(head="steroid", relation="interacts_with", k=135, filter_known="drop")
     kept = umls.predict(head="steroid", relation="interacts_with", k=135, filter_known="keep")
@@ -79,7 +79,7 @@ def test_drop_and_keep(umls):
     assert kept["tail"].tolist() == marked["tail"].tolist()
 
 
-def test_candidates(umls):
+def test_tails_are_chosen_among_candidates(umls):
     names = ["virus", "steroid", "eicosanoid"]
     answers = umls.predict(head="steroid", relation="interacts_with", candidates=names)
     assert sorted(answers["tail"]) == sorted(names)
@@ -94,7 +94,7 @@ def test_candidates(umls):
         umls.predict(head="steroid", relation="interacts_with", candidates=["viruss"])
 
 
-def test_lists_of_queries_and_one_value_for_all(umls):
+def test_queries_are_lists_or_single_values(umls):
     answers = umls.predict(
         head=["steroid", None, "virus"], relation="affects", tail=[None, "virus", None], k=2
     )
@@ -110,7 +110,7 @@ def test_lists_of_queries_and_one_value_for_all(umls):
     assert series["relation"].tolist() == ["affects", "causes"]
 
 
-def test_batch_size_changes_nothing_and_batches_stream(umls):
+def test_answers_do_not_depend_on_the_batch_size_and_are_streamed(umls):
     heads = list(umls.graph.entities[:20])
     whole = umls.predict(head=heads, relation="affects", k=3)
     tables = umls.predict_batches(head=heads, relation="affects", k=3, batch_size=6)
@@ -121,17 +121,17 @@ def test_batch_size_changes_nothing_and_batches_stream(umls):
     pd.testing.assert_frame_equal(pd.concat([first, *rest], ignore_index=True), whole, rtol=1e-4)
 
 
-def test_a_query_that_comes_again_is_asked_once_and_gets_the_same_answers(umls, monkeypatch):
-    asked = []
+def test_a_repeated_query_is_scored_once(umls, monkeypatch):
+    sizes = []
     score = umls.task.score_queries
     monkeypatch.setattr(
         umls.task,
         "score_queries",
-        lambda graph, head, *rest: asked.append(len(head)) or score(graph, head, *rest),
+        lambda graph, head, *rest: sizes.append(len(head)) or score(graph, head, *rest),
     )
     heads = ["steroid", "hormone", "steroid", "vitamin", "steroid"]
     answers = umls.predict(head=heads, relation="interacts_with", k=30)
-    assert asked == [3] and answers["head"].tolist() == [name for name in heads for _ in range(30)]
+    assert sizes == [3] and answers["head"].tolist() == [name for name in heads for _ in range(30)]
     first, *others = (part.reset_index(drop=True) for _, part in answers.groupby(answers.index // 30))
     assert first.equals(others[1]) and first.equals(others[3]) and not first.equals(others[0])
 
@@ -143,7 +143,7 @@ def test_no_queries_give_an_empty_table_of_the_same_types(umls):
     assert empty.dtypes.to_dict() == full.dtypes.to_dict()
 
 
-def test_equal_scores_come_in_the_order_of_the_entities(umls, monkeypatch):
+def test_equal_scores_are_in_the_order_of_entities(umls, monkeypatch):
     def constant(graph, head, relation):
         return torch.zeros(head.numel(), graph.num_nodes)
 
@@ -156,7 +156,7 @@ def test_equal_scores_come_in_the_order_of_the_entities(umls, monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_broken_model_gives_no_answers(umls, monkeypatch, bad):
+def test_nan_and_infinite_scores_are_refused(umls, monkeypatch, bad):
     monkeypatch.setattr(
         umls.task, "score_queries", lambda graph, head, _: torch.full((head.numel(), graph.num_nodes), bad)
     )
@@ -164,7 +164,7 @@ def test_a_broken_model_gives_no_answers(umls, monkeypatch, bad):
         umls.predict(head="virus", relation="affects")
 
 
-def test_scores_of_the_test_split_give_the_test_figures(umls, umls_run):
+def test_scores_of_the_test_split_give_the_test_metrics(umls, umls_run):
     graph = umls.graph
     names = [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.test.tolist()]
     table = umls.score_table(names, batch_size=50)
@@ -177,7 +177,7 @@ def test_scores_of_the_test_split_give_the_test_figures(umls, umls_run):
     assert umls_run.metrics["test/mrr"] > 0
 
 
-def test_score_takes_many_forms_and_keeps_their_order(umls, tmp_path):
+def test_score_accepts_many_forms_and_keeps_their_order(umls, tmp_path):
     triples = [
         ("virus", "causes", "disease_or_syndrome"),
         ("steroid", "interacts_with", "eicosanoid"),
@@ -236,7 +236,7 @@ def test_score_names_the_row_of_unknown_names(umls):
         ),
     ],
 )
-def test_refusals(umls, query, message):
+def test_wrong_queries_are_refused(umls, query, message):
     with pytest.raises(ValueError, match=message):
         umls.predict(**query)
 
@@ -246,7 +246,7 @@ def test_inductive_run_answers_on_its_second_graph(inductive_run):
     assert set(model.graph.entities) == {f"planet{i}" for i in range(7)}
     answers = model.predict(head="planet0", relation="likes", k=7)
     assert len(answers) == 7
-    # Trained with binary cross entropy: each answer has a probability of its own.
+    # After training with binary cross entropy, the probability is the sigmoid of the score.
     np.testing.assert_allclose(answers["probability"], 1 / (1 + np.exp(-answers["score"])), rtol=1e-5)
     with pytest.raises(
         ValueError, match="unknown entity 'person1'; none of the 7 names is similar .examples: 'planet0'"
@@ -256,9 +256,9 @@ def test_inductive_run_answers_on_its_second_graph(inductive_run):
     assert "person1" in people.graph.entities
 
 
-def test_another_graph_for_one_call_or_for_good(inductive_run):
+def test_another_graph_is_used_for_a_call_or_for_the_model(inductive_run):
     model = graphzoo.load(inductive_run.path)
-    # Relations in another order than in training, and one missing.
+    # The relations have another order than in training, and one is missing.
     cats = from_triples([("tom", "owes", "kitty"), ("kitty", "knows", "felix"), ("felix", "knows", "tom")])
     assert cats.relations == ("knows", "owes")
     answers = model.predict(head="tom", relation="owes", graph=cats)
@@ -274,7 +274,7 @@ def test_another_graph_for_one_call_or_for_good(inductive_run):
     pd.testing.assert_frame_equal(planets, again)
 
 
-def test_another_graph_with_an_unknown_relation(inductive_run, tmp_path):
+def test_another_graph_with_an_unknown_relation_is_refused(inductive_run, tmp_path):
     model = graphzoo.load(inductive_run.path)
     strange = from_triples([("a", "like", "b"), ("b", "hates", "c")])
     with pytest.raises(ValueError, match=r"not trained with \(and 1 more\): relation 'hates'"):
@@ -309,7 +309,7 @@ def test_memory_of_a_batch_is_bounded():
         assert sizes[0] * num_entities <= scoring._BATCH_ELEMENTS or sizes[0] == 1
 
 
-def test_long_tables_of_facts_come_in_pieces(umls, monkeypatch):
+def test_long_tables_of_facts_are_scored_in_pieces(umls, monkeypatch):
     monkeypatch.setattr(trained, "_TABLE_ROWS", 2)
     triples = [("virus", "causes", name) for name in umls.graph.entities[:5]]
     table = umls.score_table(triples)
@@ -323,19 +323,19 @@ def test_a_graph_of_other_relations_is_refused(umls):
         KGModel(umls.task, graph)
 
 
-def test_the_model_says_what_it_is(umls):
+def test_the_repr_of_a_model(umls):
     assert repr(umls).startswith("KGModel(KnowFormer, KnowledgeGraph('umls', 135 entities, 46 relations")
 
 
-def test_a_copy_keeps_nothing_of_another_graph(umls):
-    """What it is kept by is where the original's lies: for the copy, another graph may come to lie there."""
+def test_a_copy_has_no_cached_graph(umls):
+    """The cache is keyed by the address of a graph, at which the copy may meet another graph."""
     other = from_triples([("a", "affects", "b"), ("b", "affects", "c")])
     umls.predict(head="a", relation="affects", graph=other, k=1)
     assert umls._last[0] == id(other)
     assert copy.deepcopy(umls)._last == pickle.loads(pickle.dumps(umls))._last == (None, None)
 
 
-def test_scores_are_single_precision_whatever_torch_usually_takes(umls):
+def test_scores_do_not_depend_on_the_default_dtype(umls):
     fact = ("steroid", "interacts_with", "virus")
     expected = umls.score([fact])
     torch.set_default_dtype(torch.float64)
@@ -346,8 +346,8 @@ def test_scores_are_single_precision_whatever_torch_usually_takes(umls):
     assert found.dtype == np.float32 and np.array_equal(found, expected)
 
 
-def test_facts_are_where_the_task_is():
-    """ "meta" stands for a GPU that the task is moved to after it was loaded."""
+def test_facts_are_on_the_device_of_the_task():
+    """The device "meta" stands for a GPU to which the task is moved after loading."""
     task = SimpleNamespace(device=torch.device("cpu"))
     place = PredictionGraph(from_triples([("a", "r", "b")]), task)
     assert place.messages is place.messages and place.messages.edge_index.device.type == "cpu"

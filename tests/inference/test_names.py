@@ -1,4 +1,4 @@
-"""Unknown names get useful neighbours, quickly enough for a large graph."""
+"""Names of entities and nodes: lookup, suggestions, and files of names and queries."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_names_come_before_labels():
     assert entities.get("z") is None
 
 
-def test_neighbours_among_many_names():
+def test_similar_names_are_found_among_many():
     names = [f"/m/{i:06x}" for i in range(50_000)] + ["Barack_Obama", "Barack_Obama_Sr.", "Michelle_Obama"]
     entities = Vocabulary("entity", names)
     with pytest.raises(UsageError, match="unknown entity 'barak obama'; nearest: 'Barack_Obama'"):
@@ -25,7 +25,7 @@ def test_neighbours_among_many_names():
     assert len(entities.nearest("/m/00ff0g")) == 3
 
 
-def test_nothing_like_it():
+def test_without_a_similar_name_examples_are_given():
     with pytest.raises(
         UsageError,
         match=r"unknown relation 'qqq'; none of the 2 names is similar \(examples: 'likes', 'knows'",
@@ -34,7 +34,7 @@ def test_nothing_like_it():
 
 
 @pytest.mark.parametrize("header", ["node", "Name", "entity", "source", None])
-def test_a_table_of_predictions_is_a_file_of_names(tmp_path, header):
+def test_a_table_of_predictions_is_read_as_names(tmp_path, header):
     from graphzoo.inference.queries import read_names
 
     known = NodeNames(["a, b", "c", "source" if header is None else "d"], 3)
@@ -46,7 +46,7 @@ def test_a_table_of_predictions_is_a_file_of_names(tmp_path, header):
     assert read_names(table, known) == [*first, "a, b", "c"]
 
 
-def test_names_alone_may_hold_commas_in_a_csv_file_too(tmp_path):
+def test_a_csv_file_of_names_may_have_commas_in_names(tmp_path):
     from graphzoo.inference.queries import read_names
 
     plain = tmp_path / "names.csv"
@@ -54,7 +54,7 @@ def test_names_alone_may_hold_commas_in_a_csv_file_too(tmp_path):
     assert read_names(plain, NodeNames(["Doe", "Doe, John"], 2)) == ["Doe, John", "Doe"]
 
 
-def test_letters_are_a_header_of_facts_unless_they_are_names(tmp_path):
+def test_a_header_of_letters_is_recognised_unless_they_are_names(tmp_path):
     from graphzoo.inference.queries import read_facts
 
     path = tmp_path / "facts.tsv"
@@ -67,7 +67,7 @@ def test_letters_are_a_header_of_facts_unless_they_are_names(tmp_path):
 
 
 @pytest.mark.parametrize("header", ["h\tr\tt", "Source\tType\tTarget", "subject\tpredicate"])
-def test_queries_have_the_headers_of_triples(tmp_path, header):
+def test_queries_may_have_the_headers_of_triples(tmp_path, header):
     from graphzoo.inference.queries import read_queries
 
     path = tmp_path / "queries.tsv"
@@ -81,7 +81,7 @@ def test_queries_have_the_headers_of_triples(tmp_path, header):
     )
 
 
-def test_blanks_at_the_ends_of_a_name_can_be_asked_for(tmp_path):
+def test_names_in_queries_may_begin_with_a_space(tmp_path):
     from graphzoo.inference.queries import encode_queries, read_queries
 
     path = tmp_path / "queries.csv"
@@ -91,7 +91,7 @@ def test_blanks_at_the_ends_of_a_name_can_be_asked_for(tmp_path):
     assert queries.entity.tolist() == [0, 0] and queries.relation.tolist() == [0, 1]
 
 
-def test_a_list_of_names_keeps_blanks_that_belong_to_a_name(tmp_path):
+def test_a_list_of_names_keeps_spaces_of_known_names(tmp_path):
     from graphzoo.inference.queries import read_names
 
     known, path = Vocabulary("entity", [" lead", "end ", "lead", "plain"]), tmp_path / "names.txt"
@@ -100,7 +100,7 @@ def test_a_list_of_names_keeps_blanks_that_belong_to_a_name(tmp_path):
     assert read_names(path) == ["lead", "lead", "end", "plain"]
 
 
-def test_numbers_of_nodes_are_written_as_numbers_are():
+def test_numbers_of_nodes_have_one_spelling():
     names = NodeNames((), 9)
     assert names.find([7, "3", np.int64(2)]).tolist() == [7, 3, 2]
     for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", ""):
@@ -110,7 +110,7 @@ def test_numbers_of_nodes_are_written_as_numbers_are():
 
 @pytest.mark.parametrize("first", ["id", "Node_ID", "name"])
 @pytest.mark.parametrize("mark", [",", ";"])
-def test_the_own_table_of_nodes_is_a_list_of_names(tmp_path, first, mark):
+def test_a_table_of_nodes_is_read_as_names(tmp_path, first, mark):
     from graphzoo.inference.names import NodeNames
     from graphzoo.inference.queries import read_names
 

@@ -1,4 +1,4 @@
-"""Labels, probabilities and states of nodes from a run, on its graph and on others."""
+"""NodeModel: labels, probabilities and states of nodes, on the graph of the run and on others."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ from graphzoo.layers.noise import in_evaluation
 
 
 def train(run, datamodule, **settings):
-    """A run directory as `graphzoo fit` leaves it, after some steps."""
+    """Train some steps and write a run directory like `graphzoo fit`."""
     from lightning.pytorch import Trainer, seed_everything
 
     from graphzoo.encoders import GALiT
@@ -60,7 +60,7 @@ def model(trained):
     return graphzoo.load(trained[0])
 
 
-def test_labels_are_those_of_the_test(trained, model):
+def test_labels_have_the_accuracy_of_the_test(trained, model):
     _, _, datamodule, metrics = trained
     table = model.predict()
     assert list(table) == ["node", "label", "probability"] and len(table) == 60
@@ -90,7 +90,7 @@ def test_a_test_on_another_graph_treats_features_as_predict_does(tmp_path):
         in_memory = trainer.test(graphzoo.load(run).task, again, verbose=False)[0]
     assert found["test/loss"] == pytest.approx(expected.item(), rel=1e-4) == in_memory["test/loss"]
     assert again.graph.x.mean(0).abs().max() > 0.1
-    again.setup("fit")  # a model that is trained here has nothing to do with the tested one
+    again.setup("fit")  # training scales the features again
     assert again.graph.x.mean(0).abs().max() < 1e-5
     known = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["graphzoo"]
     known["features"]["reduce_channels"] = 3
@@ -100,7 +100,7 @@ def test_a_test_on_another_graph_treats_features_as_predict_does(tmp_path):
         task.check_data(known, reduced)
 
 
-def test_a_test_on_fewer_features_says_how_many(trained):
+def test_a_test_with_fewer_features_is_refused(trained):
     from lightning.pytorch import Trainer
 
     from graphzoo.encoders import GALiT
@@ -116,13 +116,13 @@ def test_a_test_on_fewer_features_says_how_many(trained):
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, pd.Series, tuple])
-def test_nodes_in_any_container(model, kind):
+def test_nodes_are_given_in_any_container(model, kind):
     assert model.predict(kind([3, 5])).equals(model.predict([3, 5]))
     assert model.predict(np.int64(3)).equals(model.predict(3)) and len(model.predict(np.array([]))) == 0
     assert model.predict([kind([3])[0], kind([5])[0]]).equals(model.predict([3, 5]))
     assert model.predict(list(torch.tensor([3, 5]))).equals(model.predict([3, 5]))
     mask = torch.arange(model.graph.num_nodes) % 7 == 3
-    for given in (mask, mask.numpy(), pd.Series(mask.numpy())):  # as PyG has them
+    for given in (mask, mask.numpy(), pd.Series(mask.numpy())):  # masks, as in PyG
         assert model.predict(given).equals(model.predict(mask.nonzero().squeeze(1)))
     with pytest.raises(UsageError, match=rf"a mask of nodes must be \[{len(mask)}\], got \[3\]"):
         model.predict(mask[:3])
@@ -131,15 +131,15 @@ def test_nodes_in_any_container(model, kind):
             model.predict(wrong)
 
 
-def test_classes_that_a_part_lacks_are_told_once(tmp_path, recwarn):
-    y = (np.arange(60) >= 58).astype(int)  # both of class 1 are training nodes
+def test_classes_missing_in_a_part_give_one_warning(tmp_path, recwarn):
+    y = (np.arange(60) >= 58).astype(int)  # both nodes of class 1 are in the training part
     for _ in range(2):
         NodeDataModule("nodes", write_npz(tmp_path / "small.npz", y=y)).setup()
         warnings.resetwarnings()
     assert len([warning for warning in recwarn if "is of class" in str(warning.message)]) == 2
 
 
-def test_probabilities_and_states_are_the_models(trained, model):
+def test_probabilities_and_states_are_those_of_the_task(trained, model):
     _, task, datamodule, _ = trained
     graph = datamodule.graph
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_probabilities_and_states_are_the_models(trained, model):
     assert table["label"].tolist() == [str(number) for number in shares.argmax(1).tolist()]
 
 
-def test_some_nodes_in_any_order(model):
+def test_some_nodes_are_answered_in_their_order(model):
     everything = model.predict()
     some = model.predict([7, 3, 7])
     assert some["node"].tolist() == [7, 3, 7]
@@ -164,7 +164,7 @@ def test_some_nodes_in_any_order(model):
     assert np.array_equal(model.embed([5, 2]), model.embed()[[5, 2]])
 
 
-def test_tables_come_in_pieces(model, monkeypatch):
+def test_long_tables_are_made_in_pieces(model, monkeypatch):
     whole = model.predict()
     monkeypatch.setattr(trained_module, "_TABLE_ROWS", 25)
     pieces = list(model.predict_batches())
@@ -173,12 +173,12 @@ def test_tables_come_in_pieces(model, monkeypatch):
 
 
 @pytest.mark.parametrize("node", [60, -1, "x", 1.5])
-def test_unknown_numbers(model, node):
+def test_unknown_numbers_of_nodes_are_refused(model, node):
     with pytest.raises(UsageError, match=f"unknown node {node!r}: nodes have the numbers 0 to 59"):
         model.predict([3, node])
 
 
-def test_nodes_with_names(trained, model):
+def test_nodes_have_names(trained, model):
     names = tuple(f"paper{number}" for number in range(60))
     graph = dataclasses.replace(model.graph, node_names=names, fingerprint="")
     named = graphzoo.load(trained[0], data=graph)
@@ -188,8 +188,8 @@ def test_nodes_with_names(trained, model):
         named.predict("papr4")
 
 
-def test_a_new_graph_with_the_same_features(trained, model, tmp_path):
-    """Inductive use: other nodes, other edges, no labels; from an object, a file, or at loading."""
+def test_a_new_graph_with_the_same_features_is_labelled(trained, model, tmp_path):
+    """Inductive use with other nodes and edges and no labels, from an object, a file or at loading."""
     parts = small_parts(seed=9, num_nodes=33)
     new = {name: parts[name] for name in ("x", "edge_index")}
     path = tmp_path / "new.npz"
@@ -201,7 +201,7 @@ def test_a_new_graph_with_the_same_features(trained, model, tmp_path):
     assert len(from_file) == 33
     assert (from_file["label"].astype(int).to_numpy() == parts["y"]).mean() > 0.8
     assert from_file["label"].equals(graphzoo.load(trained[0], data=path).predict()["label"])
-    # a file's edges hold both directions, an object's are taken as they are
+    # Edges of a file are used in both directions, those of an object as they are.
     both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], 1)
     same = model.predict(data=dataclasses.replace(graph, edge_index=both, fingerprint=""))
     assert np.allclose(same["probability"], from_file["probability"], atol=1e-6)
@@ -209,7 +209,7 @@ def test_a_new_graph_with_the_same_features(trained, model, tmp_path):
 
 
 def write_tables(folder, columns):
-    """A ring of 30 nodes whose class is the sign of column f; the columns in the given order."""
+    """Write a ring of 30 nodes, whose class is the sign of column f, with columns in this order."""
     folder.mkdir()
     draw = np.random.default_rng(0)
     values = {"f": np.tile([-3.0, 3.0], 15) + draw.random(30), "g": draw.random(30), "h": draw.random(30)}
@@ -223,7 +223,7 @@ def write_tables(folder, columns):
 
 
 @pytest.mark.parametrize("reduce_channels", [None, 1])
-def test_columns_of_a_table_are_taken_by_name(tmp_path, reduce_channels):
+def test_columns_of_a_table_are_found_by_name(tmp_path, reduce_channels):
     tables = write_tables(tmp_path / "first", ["f", "g"])
     datamodule = NodeDataModule("nodes", str(tables), reduce_channels=reduce_channels)
     run = train(tmp_path / "run", datamodule)[0]
@@ -236,7 +236,7 @@ def test_columns_of_a_table_are_taken_by_name(tmp_path, reduce_channels):
         model.predict(data=write_tables(tmp_path / "less", ["g", "h"]))
 
 
-def test_other_columns_are_not_judged(tmp_path):
+def test_a_test_with_other_columns_is_refused(tmp_path):
     from lightning.pytorch import Trainer
 
     tables = write_tables(tmp_path / "first", ["f", "g"])
@@ -294,7 +294,7 @@ def test_reduced_features_need_the_run(tmp_path):
         graphzoo.load(lone, data=path)
 
 
-def test_yes_no_labels(tmp_path):
+def test_multi_label_predictions(tmp_path):
     classes = np.eye(3, dtype=np.float32)[small_parts()["y"]]
     path = write_npz(tmp_path / "labels.npz", y=np.concatenate([classes, 1 - classes[:, :1]], 1))
     run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path), metric="roc_auc")
@@ -306,7 +306,7 @@ def test_yes_no_labels(tmp_path):
     assert table["label"].tolist() == expected and len(set(expected)) > 2
 
 
-def test_a_large_graph_is_read_again_from_where_it_was(trained, tmp_path, monkeypatch):
+def test_a_large_graph_is_read_from_its_original_path(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(base, "_KEPT_BYTES", 10)
     path = write_npz(tmp_path / "small.npz")
     run, *_ = train(tmp_path / "run", NodeDataModule("nodes", path))
@@ -321,7 +321,7 @@ def test_a_large_graph_is_read_again_from_where_it_was(trained, tmp_path, monkey
     assert len(graphzoo.load(run, data=write_npz(tmp_path / "other.npz")).predict()) == 60
 
 
-def test_a_large_data_set_is_read_again_from_its_data_root(tmp_path, monkeypatch):
+def test_a_large_data_set_is_read_from_its_data_root(tmp_path, monkeypatch):
     seen = []
 
     def load_by_name(name, *, root=None, **_):
@@ -378,7 +378,7 @@ def test_graphs_of_the_other_kind_are_refused(trained):
         ),
     ],
 )
-def test_damaged_descriptions(trained, tmp_path, change, message):
+def test_damaged_descriptions_are_refused(trained, tmp_path, change, message):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "checkpoints" / "best.ckpt"
     checkpoint = torch.load(path, weights_only=True)
@@ -391,7 +391,7 @@ def test_damaged_descriptions(trained, tmp_path, change, message):
 @pytest.mark.fault(
     "meta.json of a run is damaged, or names files elsewhere", "refused; no other file is read"
 )
-def test_a_damaged_description_of_the_graph(trained, tmp_path):
+def test_a_damaged_description_of_the_graph_is_refused(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "graph" / "meta.json"
     meta = json.loads(path.read_text())
@@ -406,7 +406,7 @@ def test_a_damaged_description_of_the_graph(trained, tmp_path):
 
 
 @pytest.mark.fault("the stored graph of a run is truncated", "refused; nothing is predicted")
-def test_a_damaged_graph_of_a_run(trained, tmp_path):
+def test_a_damaged_graph_of_a_run_is_refused(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "copy")
     path = run / "graph" / "node_graph.npz"
     path.write_bytes(path.read_bytes()[:500])
@@ -414,7 +414,7 @@ def test_a_damaged_graph_of_a_run(trained, tmp_path):
         graphzoo.load(run)
 
 
-def test_a_copied_run_needs_nothing_else(trained, tmp_path):
+def test_a_copied_run_is_self_contained(trained, tmp_path):
     run = shutil.copytree(trained[0], tmp_path / "elsewhere")
     meta = json.loads((run / "graph" / "meta.json").read_text())
     meta["path"] = ["/gone/away.npz"]
@@ -422,7 +422,7 @@ def test_a_copied_run_needs_nothing_else(trained, tmp_path):
     assert graphzoo.load(run).predict().equals(graphzoo.load(trained[0]).predict())
 
 
-def test_a_data_object_of_pyg_is_a_graph_to_label(model):
+def test_a_data_object_of_pyg_is_labelled(model):
     graph = model.graph
     data = Data(x=graph.x.to_dense(), edge_index=graph.edge_index)
     pd.testing.assert_frame_equal(model.predict(data=data), model.predict(), check_exact=False)
@@ -435,8 +435,8 @@ def test_a_data_object_of_pyg_is_a_graph_to_label(model):
 
 
 @pytest.mark.parametrize("directed", [True, False])
-def test_edges_are_predicted_on_as_they_were_trained_on(tmp_path, directed):
-    """With a direction, or in both."""
+def test_edges_have_the_directions_of_training(tmp_path, directed):
+    """They are directed, or used in both directions."""
     parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
     source, target = parts["edge_index"]
     data = Data(**{**parts, "edge_index": parts["edge_index"][:, source < target]})
@@ -460,7 +460,7 @@ def test_changed_weights_give_other_answers_and_noise_is_off_in_training_mode(mo
     assert after["probability"].nunique() == 1 and not after["state_0"].any()
 
 
-def test_no_nodes_make_a_table_of_the_same_types(tmp_path):
+def test_no_nodes_give_an_empty_table_of_the_same_types(tmp_path):
     graph = networkx.path_graph(["a", "b", "c", "d", "e", "f"])
     for node in graph:
         graph.nodes[node].update(x=[1.0, 0.5], y=node in "abc")
@@ -468,8 +468,8 @@ def test_no_nodes_make_a_table_of_the_same_types(tmp_path):
     assert (model.predict([]).dtypes == model.predict().dtypes).all()
 
 
-def test_a_loaded_model_is_not_trained_on_what_its_tests_hold(trained, tmp_path):
-    """Its new checkpoint would name the new split alone; of a training on its own split, it names both."""
+def test_a_loaded_model_is_not_trained_on_another_split(trained, tmp_path):
+    """Its new checkpoint would only name the new split; after training on its own split, it names both."""
     from lightning.pytorch import Trainer
 
     run, _, datamodule, _ = trained
@@ -484,14 +484,14 @@ def test_a_loaded_model_is_not_trained_on_what_its_tests_hold(trained, tmp_path)
     task = graphzoo.load(run).task
     tested.test(task, datamodule, ckpt_path=checkpoint, weights_only=True, verbose=False)
     with pytest.raises(UsageError, match="split"):
-        tested.fit(task, other)  # whatever was loaded last
+        tested.fit(task, other)  # also after loading a checkpoint
     task = graphzoo.load(run).task
     before = task.describe()["data"]
     trainer.fit(task, datamodule)
     assert task.describe()["began_with"] == [before]
 
 
-def test_a_directed_graph_in_a_file_is_predicted_on_as_it_was_trained_on(tmp_path):
+def test_edges_of_a_directed_graph_in_a_file_keep_their_directions(tmp_path):
     parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
     source, target = parts["edge_index"]
     data = Data(**{**parts, "edge_index": parts["edge_index"][:, source < target]})
@@ -503,8 +503,8 @@ def test_a_directed_graph_in_a_file_is_predicted_on_as_it_was_trained_on(tmp_pat
     assert model.predict(data=data).equals(model.predict())
 
 
-def test_several_threads_ask_a_model_in_training_mode(model):
-    """The last one out puts the modes back: before, one ended the evaluation of the others."""
+def test_several_threads_use_a_model_in_training_mode(model):
+    """The modes are restored when the last thread leaves, not the first."""
     model.task.train()
     inside, leave = threading.Event(), threading.Event()
 
@@ -521,7 +521,7 @@ def test_several_threads_ask_a_model_in_training_mode(model):
         thread.join(10)
         assert not model.task.training
     assert model.task.training
-    encoder = model.task.encoder  # a part of it is asked, and left first
+    encoder = model.task.encoder  # a part is entered and left first
     part, whole = in_evaluation(encoder), in_evaluation(model.task)
     part.__enter__()
     whole.__enter__()
@@ -531,7 +531,7 @@ def test_several_threads_ask_a_model_in_training_mode(model):
     assert encoder.training and model.task.training
 
 
-def test_a_run_of_large_data_in_memory_can_move(tmp_path, monkeypatch):
+def test_a_run_on_large_data_in_memory_can_be_moved(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "_KEPT_BYTES", 10)
     parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
     settings = {"max_epochs": 1, "quiet": True, "no_test": True, "hidden_channels": 8}
@@ -543,7 +543,7 @@ def test_a_run_of_large_data_in_memory_can_move(tmp_path, monkeypatch):
     pd.testing.assert_frame_equal(graphzoo.load(tmp_path / "moved").predict(), before)
 
 
-def test_other_graphs_leave_nothing_in_the_cache(trained, tmp_path, monkeypatch):
+def test_other_graphs_are_not_cached_on_disk(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = graphzoo.load(trained[0])
     parts = {name: torch.from_numpy(value) for name, value in small_parts().items() if name != "class_names"}
@@ -561,6 +561,6 @@ def test_other_graphs_leave_nothing_in_the_cache(trained, tmp_path, monkeypatch)
         (lambda: LightningDataModule(), "Give one graph of it"),
     ],
 )
-def test_of_a_data_module_the_graph_is_given(trained, module, part):
+def test_a_data_module_instead_of_a_graph_is_refused(trained, module, part):
     with pytest.raises(UsageError, match=f"but a graph is expected[\\s\\S]*{part}"):
         graphzoo.load(trained[0], data=module())

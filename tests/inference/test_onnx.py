@@ -1,4 +1,4 @@
-"""Programs for onnxruntime: the model's scores at other sizes, with the names of inputs.json."""
+"""Programs for onnxruntime have the scores of the model, for inputs of other sizes."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(folder, **given):
-    """In onnxruntime, the inputs by the names that inputs.json has."""
+    """Run the program in onnxruntime; inputs have the names of inputs.json."""
     onnxruntime = pytest.importorskip("onnxruntime")
     assert list(json.loads((folder / "inputs.json").read_text())["inputs"]) == list(given)
     session = onnxruntime.InferenceSession(folder / "model.onnx")
@@ -31,7 +31,7 @@ def run(folder, **given):
     return torch.from_numpy(scores)
 
 
-def test_classes_of_nodes(tmp_path):
+def test_scores_of_nodes_are_those_of_the_task(tmp_path):
     task = trained(NodeClassification(NODES["gcn"]), GraphSpec(9, 0, 5, 3))
     pytest.importorskip("onnxscript")
     assert write_program(task, tmp_path, "onnx") == tmp_path / "model.onnx"
@@ -44,7 +44,7 @@ def test_classes_of_nodes(tmp_path):
     torch.testing.assert_close(run(tmp_path, x=x, edge_index=edges), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_loops_repeated_edges_and_none_are_those_of_the_encoder(tmp_path):
+def test_loops_repeated_edges_and_no_edges_give_the_scores_of_the_task(tmp_path):
     pytest.importorskip("onnxscript")
     made = lambda spec: NodeFormer(spec, hidden_channels=8, rb_order=1)  # noqa: E731
     task = trained(NodeClassification(made), GraphSpec(9, 0, 5, 3))
@@ -56,7 +56,7 @@ def test_loops_repeated_edges_and_none_are_those_of_the_encoder(tmp_path):
         torch.testing.assert_close(run(tmp_path, x=x, edge_index=given), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_pairs_in_subgraphs(tmp_path):
+def test_scores_of_pairs_in_subgraphs_are_those_of_the_task(tmp_path):
     pytest.importorskip("onnxscript")
     spec = GraphSpec(30, 1, 5, max_subgraph_nodes=12)
     small = {"hidden_channels": 8, "num_layers": 1, "num_heads": 2}
@@ -74,8 +74,8 @@ def test_pairs_in_subgraphs(tmp_path):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_a_run_by_the_command(named_links, tmp_path, capsys):
-    """The card's example runs where neither graphzoo nor torch can be imported."""
+def test_a_run_is_exported_by_the_command(named_links, tmp_path, capsys):
+    """The example of the card runs without graphzoo and torch."""
     pytest.importorskip("onnxscript")
     folder = tmp_path / "links"
     assert main(["export", str(named_links.path), "--to", "onnx", "--out", str(folder)]) == 0
@@ -104,7 +104,7 @@ print(json.dumps([found[name].tolist() for name in ("source", "target", "scores"
 
 
 class Sorted(NodeEncoder):
-    """Uses an operation that ONNX has not."""
+    """Uses an operation that ONNX lacks."""
 
     def __init__(self, spec):
         super().__init__()
@@ -114,7 +114,7 @@ class Sorted(NodeEncoder):
         return x.sort(dim=0, stable=True).values + 0 * edge_index.sum()
 
 
-def test_what_onnx_has_not_is_told_and_leaves_nothing(tmp_path):
+def test_an_operation_that_onnx_lacks_is_refused_and_leaves_no_files(tmp_path):
     pytest.importorskip("onnxscript")
     task = trained(NodeClassification(lambda spec: Sorted(spec)), GraphSpec(9, 0, 5, 3))
     with pytest.raises(UsageError, match=r"Sorted cannot be .* ONNX: .*sort.*\nExport it with --to torch"):
@@ -123,7 +123,7 @@ def test_what_onnx_has_not_is_told_and_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
-def test_missing_packages_come_with_the_remedy(named_links, tmp_path, capsys, monkeypatch, package):
+def test_missing_packages_are_named_with_a_remedy(named_links, tmp_path, capsys, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     command = ["export", str(named_links.path), "--to=onnx", "--out", str(tmp_path / "out")]
     assert main(command) == 2

@@ -1,4 +1,4 @@
-"""Names beside an exported program, read with json and numpy alone."""
+"""Names beside an exported program, which its example reads with json and numpy."""
 
 import json
 import shutil
@@ -14,8 +14,8 @@ from graphzoo.datasets import KnowledgeGraph, node_graph_from_files
 from graphzoo.inference.plain_names import write_names
 
 
-def used(names, **given):
-    """What the lines make, with scores in between."""
+def variables_of(names, **given):
+    """Run the lines of the example, with given scores, and return their variables."""
     space = {"json": json, "numpy": numpy, **given}
     exec("\n".join([*names.before, *names.after]), space)
     return space
@@ -32,7 +32,7 @@ def test_names_are_in_the_order_of_their_numbers(inductive_run, tmp_path):
         "inference_entities": list(second.entities),
     }
     scores = numpy.eye(second.num_entities)[2:3]
-    made = used(names, scores=scores)
+    made = variables_of(names, scores=scores)
     head, relation, tail = second.train.T
     assert made["edge_index"].tolist() == [[*head.tolist(), *tail.tolist()], [*tail.tolist(), *head.tolist()]]
     assert made["edge_type"].tolist() == [*relation.tolist(), *(relation + first.num_relations).tolist()]
@@ -46,7 +46,7 @@ AWKWARD = ('a "quoted" {name}', "two\nlines", "tab\t\x85", "näme")
 
 
 @pytest.mark.parametrize("is_multi_label", [False, True])
-def test_classes_and_nodes_by_name(tmp_path, is_multi_label):
+def test_classes_and_nodes_have_names(tmp_path, is_multi_label):
     graph = node_graph_from_files(write_npz(tmp_path / "small.npz"))
     named = AWKWARD + tuple(f"node{i}" for i in range(graph.num_nodes - len(AWKWARD)))
     (tmp_path / "graph").mkdir()
@@ -56,16 +56,16 @@ def test_classes_and_nodes_by_name(tmp_path, is_multi_label):
     assert json.loads((tmp_path / "graph" / "names.json").read_text())["nodes"] == list(named)
     scores = numpy.full((graph.num_nodes, 3), -1.0)
     scores[0] = [-1.0, 3.0, 2.0]
-    made = used(names, scores=scores)
+    made = variables_of(names, scores=scores)
     assert made["label"] == (["snow", "sun"] if is_multi_label else "snow")
     assert len(names.before) + len(names.after) == 3
 
 
-def test_pairs_by_name(tmp_path):
+def test_pairs_have_names(tmp_path):
     people = AWKWARD + tuple(f"person{i}" for i in range(NODES - len(AWKWARD)))
     (tmp_path / "graph").mkdir()
     make_link_graph(node_names=people).save(tmp_path / "graph" / "link_graph.npz")
-    made = used(write_names(tmp_path / "graph", str(tmp_path)))
+    made = variables_of(write_names(tmp_path / "graph", str(tmp_path)))
     assert (made["source"].tolist(), made["target"].tolist()) == ([0], [NODES - 1])
 
 

@@ -1,4 +1,4 @@
-"""Exported programs give the model's scores, for graphs and batches of other sizes, with torch alone."""
+"""Exported programs have the scores of the model, for other sizes of graphs and batches, without graphzoo."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def load(folder):
 @pytest.mark.parametrize(
     "settings", [{}, {"norm": "fro"}, {"attention": "random_features"}, {"query_net": False}]
 )
-def test_answers_of_a_knowledge_graph(tmp_path, settings):
+def test_scores_of_a_knowledge_graph_are_those_of_the_task(tmp_path, settings):
     task = trained(
         KGCompletion(lambda spec: KnowFormer(spec, num_heads=2, **SMALL, **settings)), GraphSpec(9, 3)
     )
@@ -49,7 +49,7 @@ def test_answers_of_a_knowledge_graph(tmp_path, settings):
 
 
 def reached(edges, steps):
-    """The pairs that inputs.json describes, from a dense matrix."""
+    """Pairs of different nodes joined by paths of `steps` edges, from a dense matrix."""
     joined = torch.eye(int(edges.max()) + 1)
     joined[edges[0], edges[1]] = 1
     joined = torch.linalg.matrix_power(joined, steps)
@@ -57,7 +57,7 @@ def reached(edges, steps):
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_classes_of_nodes(tmp_path, name):
+def test_scores_of_nodes_are_those_of_the_task(tmp_path, name):
     task = trained(NodeClassification(NODES[name]), GraphSpec(9, 0, 5, 3))
     write_program(task, tmp_path)
     x, edges = a_graph()
@@ -78,7 +78,7 @@ def test_classes_of_nodes(tmp_path, name):
 
 
 @pytest.mark.parametrize("size", [12, 3])
-def test_pairs_in_subgraphs(tmp_path, size):
+def test_scores_of_pairs_in_subgraphs_are_those_of_the_task(tmp_path, size):
     spec = GraphSpec(30, 1, 5, max_subgraph_nodes=12)
     task = trained(LinkPrediction(lambda spec: PENCIL(spec, num_heads=2, **SMALL)), spec)
     write_program(task, tmp_path)
@@ -95,7 +95,7 @@ def test_pairs_in_subgraphs(tmp_path, size):
 
 
 @pytest.mark.parametrize("name", ["galit", "nodeformer two steps"])
-def test_pairs_of_node_states(tmp_path, name):
+def test_scores_of_pairs_of_node_states_are_those_of_the_task(tmp_path, name):
     task = trained(LinkPrediction(NODES[name]), GraphSpec(9, 1, 5))
     write_program(task, tmp_path)
     x, edges = a_graph()
@@ -111,8 +111,8 @@ def test_pairs_of_node_states(tmp_path, name):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_any_relations_go_in_with_their_cosines(tmp_path):
-    """The shipped weights as a program, asked about a graph with other relations than were traced."""
+def test_a_program_takes_any_relations_with_their_cosines(tmp_path):
+    """The program of the shipped weights scores a graph with other relations than the traced one."""
     export_run("knowformer-any", tmp_path / "program", to="torch.export")
     triples = torch.stack([torch.randint(50, (200,)), torch.randint(7, (200,)), torch.randint(50, (200,))], 1)
     graph = RelationalGraph.from_triples(triples, 50, 7)
@@ -125,8 +125,8 @@ def test_any_relations_go_in_with_their_cosines(tmp_path):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_run_exported_gives_the_scores_of_predict_without_graphzoo(umls_run, umls, tmp_path):
-    """In a process that cannot import graphzoo: names from the folder's graph, scores from the program."""
+def test_an_exported_run_has_the_scores_of_predict_without_graphzoo(umls_run, umls, tmp_path):
+    """A process without graphzoo reads names from the graph of the folder, and scores from the program."""
     folder = export_run(umls_run.path, tmp_path / "umls-program", to="torch.export", licence="cc0-1.0")
     assert {path.name for path in folder.iterdir()} == {"model.pt2", "inputs.json", "README.md", "graph"}
     with zipfile.ZipFile(folder / "model.pt2") as archive:
@@ -160,7 +160,7 @@ print(json.dumps([found["scores"].tolist(), found["answers"]]))
     queries = torch.tensor([3, 8]), torch.tensor([0, umls.graph.num_relations + 2])
     expected = umls.task.score_queries(umls._default.messages, *queries)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    # The card's example asks by name for the tail of the first fact, and answers with names.
+    # The example of the card predicts the tail of the first fact, by names.
     head, relation, _ = umls.graph.train[:1].T
     expected = umls.task.score_queries(umls._default.messages, head, relation)
     scores, answers = json.loads(of_card)
@@ -171,7 +171,7 @@ print(json.dumps([found["scores"].tolist(), found["answers"]]))
 
 
 class Untraceable(NodeEncoder):
-    """Looks at a value, which no trace can."""
+    """Reads a value, which cannot be traced."""
 
     def __init__(self, spec, *, wrong=False):
         super().__init__()
@@ -183,7 +183,7 @@ class Untraceable(NodeEncoder):
         return x + torch.compiler.is_exporting()
 
 
-def test_what_cannot_be_traced_is_told_and_leaves_nothing(tmp_path):
+def test_an_encoder_that_cannot_be_traced_is_refused_and_leaves_no_files(tmp_path):
     task = trained(NodeClassification(lambda spec: Untraceable(spec)), GraphSpec(9, 0, 5, 3))
     with pytest.raises(
         UsageError, match=r"Untraceable cannot be traced: .*\nExport it with --to safetensors"
@@ -199,8 +199,8 @@ def test_a_program_with_other_scores_is_not_written(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(umls_run, tmp_path, monkeypatch):
-    """Torch's own writer would end the process."""
+def test_a_full_disk_is_an_error_that_leaves_no_files(umls_run, tmp_path, monkeypatch):
+    """Torch's writer would end the process."""
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -211,7 +211,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(umls_run, tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_links_as_answers(tmp_path):
+def test_scores_of_links_by_queries_are_those_of_the_task(tmp_path):
     task = trained(LinkPrediction(lambda spec: KnowFormer(spec, num_heads=2, **SMALL)), GraphSpec(9, 1))
     write_program(task, tmp_path)
     _, edges = a_graph()
@@ -224,7 +224,7 @@ def test_links_as_answers(tmp_path):
     torch.testing.assert_close(found[torch.arange(11), target], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_tasks_without_a_program_are_told():
+def test_tasks_without_a_program_are_refused():
     task = LinkPrediction(lambda spec: LinkHeuristic(spec, name="cn"))
     task.build(GraphSpec(9, 1))
     with pytest.raises(UsageError, match="LinkPrediction of a LinkHeuristic cannot be exported as a program"):
@@ -232,7 +232,7 @@ def test_tasks_without_a_program_are_told():
 
 
 @pytest.mark.parametrize("file", ["model.pt2", "model.onnx"])
-def test_a_program_is_no_model_to_load(tmp_path, capsys, file):
+def test_a_program_cannot_be_loaded_as_a_model(tmp_path, capsys, file):
     (tmp_path / file).touch()
     with pytest.raises(UsageError, match="has an exported program, which runs without graphzoo"):
         graphzoo.load(tmp_path)
@@ -240,7 +240,7 @@ def test_a_program_is_no_model_to_load(tmp_path, capsys, file):
     assert "has an exported program" in capsys.readouterr().err
 
 
-def test_an_existing_folder_stays(umls_run, tmp_path, monkeypatch):
+def test_an_existing_folder_is_not_overwritten(umls_run, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     monkeypatch.setattr(program, "write_program", lambda *a: pytest.fail("nothing is computed for it"))
@@ -250,8 +250,8 @@ def test_an_existing_folder_stays(umls_run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["galit", "nodeformer", "links"])
-def test_the_example_of_a_card_gives_the_scores_of_the_graph_without_graphzoo(tmp_path, kind):
-    """Features are standardised and, for GALiT, denoised in the folder; a user would not know how."""
+def test_the_example_of_a_card_has_the_scores_of_the_model_without_graphzoo(tmp_path, kind):
+    """The folder holds features that are standardised and, for GALiT, denoised."""
     if kind == "links":
         train_links(tmp_path / "run", "galit", link_data())
         expected = graphzoo.load(tmp_path / "run").score([(0, 1)])["score"].to_numpy()
@@ -273,13 +273,13 @@ found["numpy"].save("scores.npy", found["scores"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4, rtol=1e-4)
-    said = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
-    assert said.startswith("x, denoised of" if kind != "nodeformer" else "x, edge_index, edge_index_2 of")
+    text = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
+    assert text.startswith("x, denoised of" if kind != "nodeformer" else "x, edge_index, edge_index_2 of")
 
 
 @pytest.mark.parametrize("settings", [{}, {"reduce_channels": 2}, {"normalize_features": True}])
-def test_only_standardised_features_come_with_a_formula(tmp_path, settings):
-    """(x - mean) / scale is not what a model takes whose features are projected, or not standardised."""
+def test_only_standardised_features_have_a_formula(tmp_path, settings):
+    """Projected features and those without standardisation are not (x - mean) / scale."""
     x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0)) * 3 + 5
     around = torch.arange(60)
     data = Data(x=x, edge_index=torch.stack([around, around.roll(1)]), y=(x[:, 0] > 6).long())
@@ -288,7 +288,7 @@ def test_only_standardised_features_come_with_a_formula(tmp_path, settings):
     folder = export_run(tmp_path / "run", tmp_path / "program", to="torch.export")
     given = np.load(folder / "graph" / "inputs.npz")
     assert ({"mean", "scale"} <= set(given)) == (not settings)
-    said = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
-    assert ("(x - mean) / scale" in said) == (not settings)
+    text = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
+    assert ("(x - mean) / scale" in text) == (not settings)
     if not settings:
         np.testing.assert_allclose(given["x"], (x.numpy() - given["mean"]) / given["scale"], atol=1e-5)

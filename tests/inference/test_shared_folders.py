@@ -1,4 +1,4 @@
-"""What lies in a folder that is shared: who may read it, and the card of an encoder alone."""
+"""Folders to be shared: permissions of files, and the card of a single encoder."""
 
 import inspect
 import os
@@ -19,7 +19,7 @@ FORMATS = ("safetensors", "torch.export")
 
 
 @pytest.mark.parametrize("name", ["GALiT", "PENCIL", "KnowFormer"])
-def test_the_card_of_an_encoder_alone_says_what_it_is(tmp_path, name, monkeypatch):
+def test_the_card_of_an_encoder_describes_it(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec = GraphSpec(num_nodes=6, num_relations=2, in_channels=5, max_subgraph_nodes=8)
     encoder = getattr(encoders, name)(spec, hidden_channels=8, num_layers=3)
@@ -40,7 +40,7 @@ def test_the_card_of_an_encoder_alone_says_what_it_is(tmp_path, name, monkeypatc
     assert arguments == list(inspect.signature(encoder.forward).parameters)[: len(arguments)]
 
 
-def test_a_card_of_somebody_else_is_not_overwritten(tmp_path):
+def test_an_existing_card_is_not_overwritten(tmp_path):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(UsageError, match="exists already"):
         GALiT(GraphSpec(num_nodes=6, in_channels=5)).save_pretrained(tmp_path)
@@ -49,7 +49,7 @@ def test_a_card_of_somebody_else_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such rights")
-def test_who_may_read_a_file_is_the_umasks_choice(umls_run, tmp_path):
+def test_permissions_follow_the_umask(umls_run, tmp_path):
     source = Path(shutil.copytree(umls_run.path, tmp_path / "run"))
     for file in source.rglob("*"):
         file.chmod(0o400 if file.is_file() else 0o700)

@@ -1,4 +1,4 @@
-"""What every trained model has: figures, report, export, and how a notebook shows it."""
+"""Metrics, report, export and notebook view of every trained model."""
 
 import json
 import math
@@ -15,8 +15,8 @@ from graphzoo.inference.model import KGModel
 from graphzoo.inference.trained import Metrics, Page, table_html
 
 
-def test_metrics_of_another_step_of_the_epoch_are_not_those_of_the_weights(copied_run):
-    """An epoch may be validated several times."""
+def test_metrics_of_another_step_are_not_shown(copied_run):
+    """An epoch may have several validations, so the step counts."""
     file = copied_run / "checkpoints" / "best.ckpt"
     step = torch.load(file, weights_only=True)["global_step"]
     for written, there in ((step, True), (step + 1, False), (None, True)):
@@ -26,13 +26,13 @@ def test_metrics_of_another_step_of_the_epoch_are_not_those_of_the_weights(copie
         assert bool(graphzoo.load(copied_run).metrics) is there
 
 
-def test_metrics_are_those_of_the_weights(copied_run):
+def test_metrics_of_another_checkpoint_are_not_shown(copied_run):
     results = {"metrics": {"test/mrr": 0.25, "test/hits@10": 0.5}, "checkpoint_epoch": 0}
     path = copied_run / "results.json"
     path.write_text(json.dumps({**results, "checkpoint_epoch": epoch_of(copied_run)}))
     assert graphzoo.load(copied_run).metrics == results["metrics"]
     path.write_text(json.dumps({**results, "checkpoint_epoch": 99}))
-    assert graphzoo.load(copied_run).metrics == {}  # of another checkpoint
+    assert graphzoo.load(copied_run).metrics == {}  # results of another checkpoint
     path.write_text("[1]")
     with pytest.raises(UsageError, match=r"results.json is damaged"):
         _ = graphzoo.load(copied_run).metrics
@@ -45,11 +45,11 @@ def epoch_of(run):
     return torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
 
 
-def test_a_model_is_saved_as_the_command_exports_it(copied_run, tmp_path):
+def test_a_saved_model_is_like_an_exported_one(copied_run, tmp_path):
     results = {"metrics": {"test/mrr": 0.25, "test/auroc": None}, "checkpoint_epoch": epoch_of(copied_run)}
     (copied_run / "results.json").write_text(json.dumps(results))
     model = graphzoo.load(copied_run)
-    assert math.isnan(model.metrics["test/auroc"])  # not defined, say of one class
+    assert math.isnan(model.metrics["test/auroc"])  # undefined, for example with a single class
     folder = model.save(tmp_path / "shared", licence="mit")
     assert "mit" in (folder / "README.md").read_text()
     shared = graphzoo.load(folder)
@@ -60,7 +60,7 @@ def test_a_model_is_saved_as_the_command_exports_it(copied_run, tmp_path):
         shared.report()
 
 
-def test_a_model_that_was_changed_is_saved_as_it_is(copied_run, tmp_path):
+def test_a_changed_model_is_saved_without_metrics(copied_run, tmp_path):
     results = {"metrics": {"test/mrr": 0.25}, "checkpoint_epoch": epoch_of(copied_run)}
     (copied_run / "results.json").write_text(json.dumps(results))
     model = graphzoo.load(copied_run)
@@ -91,7 +91,7 @@ def test_a_model_in_another_form_is_saved_or_refused(copied_run, tmp_path):
         model.save(tmp_path / "again")
 
 
-def test_a_model_without_a_file_says_so(umls):
+def test_a_model_without_a_checkpoint_cannot_be_saved(umls):
     bare = KGModel(umls.task, umls.graph)
     assert bare.metrics == {} and bare.run_dir is None
     for call in (bare.report, lambda: bare.save("folder")):
@@ -99,18 +99,18 @@ def test_a_model_without_a_file_says_so(umls):
             call()
 
 
-def test_a_notebook_shows_model_and_figures(umls):
+def test_a_notebook_shows_model_and_metrics(umls):
     shown = umls._repr_html_()
     assert "KnowFormer, " in shown and "knowledge-graph completion" in shown and "umls" in shown
     assert "<td" in Metrics({"test/mrr": 0.5})._repr_html_() and "0.5000" in Metrics({"a": 0.5})._repr_html_()
 
 
-def test_names_in_a_table_are_no_html():
+def test_names_in_a_table_are_escaped():
     shown = table_html("<b>", [("<script>", "a\x1b[2J&")])
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "\x1b" not in shown
 
 
-def test_a_page_is_shown_in_a_frame_of_its_own(tmp_path):
+def test_a_page_is_shown_in_an_iframe(tmp_path):
     page = Page(tmp_path / "report.html", '<p class="a">1 & 2</p>')
     shown = page._repr_html_()
     assert 'srcdoc="&lt;p class=&quot;a&quot;&gt;1 &amp; 2' in shown and "sandbox" in shown
@@ -122,7 +122,7 @@ def test_a_report_is_written_and_replaced(run_with_results, tmp_path):
     page = model.report(models=False)
     assert page.path == run_with_results / "report.html" and page.path.read_text() == page.html
     assert "Learning curves" in page.html
-    assert model.report(models=False).html  # written again
+    assert model.report(models=False).html  # replaces the report
     assert model.report(tmp_path / "new" / "other.html", models=False).path.is_file()
     with pytest.raises(UsageError, match="name of a report must end in .html"):
         model.report(tmp_path / "other.pdf", models=False)
@@ -138,12 +138,12 @@ def run_with_results(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-def test_another_thread_may_ask_about_another_graph_meanwhile(copied_run):
+def test_another_thread_may_query_another_graph(copied_run):
     model = graphzoo.load(copied_run)
 
     class Key:
         def __ne__(self, other):
-            model._last = ("other", "made of the other graph")  # as a thread would that is let in here
+            model._last = ("other", "made of the other graph")  # like a thread that runs at this point
             return False
 
     model._last = (Key(), "made of this graph")

@@ -1,4 +1,4 @@
-"""Real runs of a few steps, one per task, as `graphzoo fit` leaves them."""
+"""Real runs of a few steps, written by `graphzoo fit`."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ PENCIL = [
 
 @pytest.fixture(scope="session")
 def real_runs(tmp_path_factory):
-    """Name -> run directory: knowledge graph, nodes twice, links in two depths."""
+    """Name -> run directory: one of a knowledge graph, two of nodes, two of links with different depths."""
     from helpers.link_files import write_links
     from helpers.node_graphs import write_npz
 
@@ -54,7 +54,7 @@ def real_runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def chromium():
-    """Path of a browser; the test is skipped, visibly, where there is none."""
+    """Path of a Chromium browser; without one the test is skipped."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""One damaged run, row or curve hides no other, in `results` and in `plot`."""
+"""With a damaged run, row or curve, `results` and `plot` still show the others."""
 
 import json
 import os
@@ -36,23 +36,23 @@ def write_bad(run, content):
 )
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("command", ["results", "plot"])
-def test_a_damaged_run_hides_no_other(tmp_path, monkeypatch, capsys, command, damage):
+def test_other_runs_are_shown_beside_a_damaged_one(tmp_path, monkeypatch, capsys, command, damage):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
     write_bad(tmp_path / "runs" / "b", DAMAGED[damage])
     words = [command, "runs", *(["--no-model"] if command == "plot" else [])]
     assert main(words) == 1
-    said = capsys.readouterr()
-    told = [line for line in said.err.splitlines() if "left out" in line]
-    assert len(told) == 1 and "results.json is damaged" in told[0] and len(told[0]) < 500
-    shown = said.out if command == "results" else (tmp_path / "report.html").read_text()
+    printed = capsys.readouterr()
+    left_out = [line for line in printed.err.splitlines() if "left out" in line]
+    assert len(left_out) == 1 and "results.json is damaged" in left_out[0] and len(left_out[0]) < 500
+    shown = printed.out if command == "results" else (tmp_path / "report.html").read_text()
     assert "80.00" in shown
     assert main([command, "runs/b", *(["--no-model", "--overwrite"] if command == "plot" else [])]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.fault("a results.json of 20 GB, or a pipe in its place", "refused before it is read")
-def test_huge_files_and_pipes(tmp_path, monkeypatch, capsys):
+def test_huge_files_and_pipes_are_left_out(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
     for name in ("results.json", "metrics.csv", "config.yaml"):
@@ -60,14 +60,14 @@ def test_huge_files_and_pipes(tmp_path, monkeypatch, capsys):
         os.truncate(run / name, 20 << 30)
     os.mkfifo(tmp_path / "runs" / "row.json")
     assert main(["results", "runs"]) == 1
-    said = capsys.readouterr()
-    assert "80.00" in said.out
-    assert said.err.count("left out") == 3, "the pipe, but not metrics.csv, at which nobody looks"
+    printed = capsys.readouterr()
+    assert "80.00" in printed.out
+    assert printed.err.count("left out") == 3, "the pipe, but not metrics.csv, which is not read"
     assert main(["plot", "runs", "--no-model"]) == 1
     assert capsys.readouterr().err.count("left out") == 3
 
 
-def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
+def test_other_runs_are_shown_beside_a_damaged_row_and_curve(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
     row = write_row(tmp_path / "runs" / "row")
@@ -78,8 +78,8 @@ def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
     assert main(["results", "runs"]) == 1
     assert "row.json is not a row" in capsys.readouterr().err
     assert main(["plot", "runs", "--no-model"]) == 1
-    told = capsys.readouterr().err
-    assert "row.json is not a row" in told and "metrics.csv, line" in told
+    err = capsys.readouterr().err
+    assert "row.json is not a row" in err and "metrics.csv, line" in err
 
 
 @pytest.mark.fault(
@@ -97,16 +97,16 @@ def test_a_damaged_row_or_curve_hides_no_other(tmp_path, monkeypatch, capsys):
         ("command", []),
     ],
 )
-def test_a_row_of_other_kinds_of_values(tmp_path, capsys, key, value, form):
+def test_a_row_with_values_of_wrong_types_is_left_out(tmp_path, capsys, key, value, form):
     write_run(tmp_path / "runs" / "a", seed=0, test=0.8)
     path = write_row(tmp_path / "runs" / "row") / "row.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     assert main(["results", str(tmp_path / "runs"), f"--format={form}", "--commands"]) == 1
-    said = capsys.readouterr()
-    assert said.err.count("left out") == 1 and key in said.err and said.out
+    printed = capsys.readouterr()
+    assert printed.err.count("left out") == 1 and key in printed.err and printed.out
 
 
-def test_a_row_without_deviations(tmp_path, capsys):
+def test_a_row_without_deviations_is_refused(tmp_path, capsys):
     path = write_row(tmp_path / "row") / "row.json"
     row = json.loads(path.read_text())
     for found in row["metrics"].values():

@@ -1,4 +1,4 @@
-"""The dashboard as code: every panel shows what runs have, and the command answers in a few lines."""
+"""Panels of the dashboard show keys that runs log; errors of the command are short."""
 
 import json
 import subprocess
@@ -17,22 +17,22 @@ RUNS = {"kg": "once", "nodes": "nodes", "links": "links"}
 
 
 def value_of(config, path):
-    """The setting that a dotted path names."""
+    """Value of a setting, by its dotted path."""
     for part in path.split("."):
         config = config[part]
     return config
 
 
 @pytest.mark.parametrize("task", KINDS)
-def test_each_panel_shows_what_a_run_of_its_task_has(wandb_runs, task):
+def test_a_run_has_the_keys_of_each_panel_of_its_task(wandb_runs, task):
     of_classes, of_labels = wandb_runs.nodes[0], wandb_runs.labels[0]
     chosen = panels(task)
     assert list(dict.fromkeys(panel.section for panel in chosen)) == list(SECTIONS)
     for panel in chosen:
         (run,) = getattr(wandb_runs, RUNS[task])
-        if task == "nodes":  # some panels are for one of two kinds of labels
+        if task == "nodes":  # a panel is for classes or for multi-label data
             run = of_labels if any(name.endswith("/auroc") for name in panel.metrics) else of_classes
-        if panel.metrics == ("train/auxiliary_loss",):  # one model's, whatever its task
+        if panel.metrics == ("train/auxiliary_loss",):  # only this model logs it
             run = of_labels
         for metric in panel.metrics:
             if metric.startswith("config:"):
@@ -46,7 +46,7 @@ def test_each_panel_shows_what_a_run_of_its_task_has(wandb_runs, task):
 
 
 @pytest.mark.parametrize("preset", list_presets("recipe"), ids=lambda preset: preset.name)
-def test_what_a_recipe_published_has_a_line_and_a_test_panel(preset):
+def test_published_metrics_of_a_recipe_have_a_line_and_a_test_panel(preset):
     published = parse_published(preset.header.get("paper", ""))
     data = find_preset("data", preset.header.get("data", preset.name.partition("/")[2]))
     module = yaml.safe_load(data.path.read_text())["data"]["class_path"].rpartition(".")[2]
@@ -58,7 +58,7 @@ def test_what_a_recipe_published_has_a_line_and_a_test_panel(preset):
         assert any(name in panel.metrics for panel in panels(task)), name
 
 
-def test_the_panels_of_a_task_are_those_of_the_whole(wandb_runs):
+def test_all_panels_are_those_of_the_tasks_together(wandb_runs):
     everything = panels()
     assert {panel for task in KINDS for panel in panels(task)} == set(everything)
     kinds = {panel.kind for panel in everything if panel.section == "Comparison"}
@@ -68,7 +68,7 @@ def test_the_panels_of_a_task_are_those_of_the_whole(wandb_runs):
 
 
 @pytest.mark.parametrize("task", ["all", *KINDS])
-def test_the_file_holds_every_panel(tmp_path, capsys, task):
+def test_the_file_has_every_panel(tmp_path, capsys, task):
     pytest.importorskip("wandb_workspaces")
     out = tmp_path / "new" / "dashboard.json"
     assert cli.main(["dashboard", "--project", "zoo", "--task", task, f"--out={out}"]) == 0
@@ -87,18 +87,18 @@ def test_the_file_holds_every_panel(tmp_path, capsys, task):
 
 
 @pytest.mark.parametrize("name", ["file/dashboard.json", "x" * 300])
-def test_an_unwritable_file_is_named_with_a_way_out(tmp_path, capsys, name):
+def test_an_unwritable_file_is_refused_with_a_remedy(tmp_path, capsys, name):
     pytest.importorskip("wandb_workspaces")
     (tmp_path / "file").write_text("no folder")
     out = tmp_path / name
     assert cli.main(["dashboard", "--project=zoo", f"--out={out}"]) == 2
-    told = capsys.readouterr().err
-    # a line is cut where it is long
-    assert f"--out {out} cannot be written"[:200] in told and "Give a file in a folder" in told
-    assert "Traceback" not in told and len(told.splitlines()) <= 6
+    err = capsys.readouterr().err
+    # Long lines are cut.
+    assert f"--out {out} cannot be written"[:200] in err and "Give a file in a folder" in err
+    assert "Traceback" not in err and len(err.splitlines()) <= 6
 
 
-def test_seeds_are_averaged_with_their_deviation():
+def test_panels_average_seeds_with_their_deviation():
     pytest.importorskip("wandb_workspaces")
     made = workspace("zoo", "me", task="nodes")
     (comparison,) = [section for section in made.sections if section.name == "Comparison"]
@@ -109,7 +109,7 @@ def test_seeds_are_averaged_with_their_deviation():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--projekt", "zoo"], "Did you mean: --project?"),
         (["--entity", "me"], "required: --project"),
@@ -119,13 +119,13 @@ def test_seeds_are_averaged_with_their_deviation():
         (["--project", "zoo", "--task", "node"], "--task is one of all, kg, links, nodes, got 'node'"),
     ],
 )
-def test_wrong_options_take_a_few_lines(capsys, words, said):
+def test_errors_for_wrong_options_are_short(capsys, words, expected):
     assert cli.main(["dashboard", *words]) == 2
-    told = capsys.readouterr().err
-    assert said in told and len(told.splitlines()) <= 6
+    err = capsys.readouterr().err
+    assert expected in err and len(err.splitlines()) <= 6
 
 
-def test_without_the_package_or_a_login_the_way_out_is_said(tmp_path, monkeypatch, capsys):
+def test_without_the_package_or_a_login_a_remedy_is_printed(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "wandb_workspaces", None)
         patch.setitem(sys.modules, "wandb_workspaces.workspaces", None)

@@ -1,4 +1,4 @@
-"""What pictures draw is what the files hold: values of lines and cells, not only that they are there."""
+"""Values of lines, dots and cells in pictures are those of the files."""
 
 import math
 import warnings
@@ -49,7 +49,7 @@ def points_of(line):
     return [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
 
 
-def test_the_thick_line_is_the_mean(tmp_path):
+def test_the_thick_line_is_the_mean_of_runs(tmp_path):
     values = {0: (0.2, 0.4, 0.6), 1: (0.4, 0.8, 0.7)}
     for seed, column in values.items():
         run = write_run(tmp_path / str(seed), seed=seed)
@@ -62,13 +62,13 @@ def test_the_thick_line_is_the_mean(tmp_path):
 
 
 def test_the_learning_rate_is_the_densest_column_in_steps(tmp_path):
-    """Two sparse rows joined by a line were a linear decay that never was."""
+    """A line through the two values of a sparse column would look like a linear decay."""
     run = write_run(tmp_path / "run", epochs=40)
     rates = [0.1] * 20 + [0.01] * 20
     rows = [(epoch, "", "", rate) for epoch, rate in enumerate(rates)]
     rows += [(epoch, epoch, rates[epoch], "") for epoch in (0, 39)]
     write_rows(run, ["step", "epoch", "train/lr", "lr-Adam"], sorted(rows, key=lambda row: row[0]))
-    # the monitor's rows name no epoch: those of the loss do
+    # LearningRateMonitor logs no epoch, so the rows of the loss place its steps.
     text = (run / "metrics.csv").read_text().splitlines()
     lines = [f"{text[0]},train/loss", *(f"{line}," for line in text[1:])]
     lines += [f"{epoch},{epoch},,,1.0" for epoch in range(40)]
@@ -90,7 +90,7 @@ def test_sparse_rows_are_marked(tmp_path):
 
 
 @pytest.mark.parametrize("values", [(5.98, 6.0, 6.0, 6.0, 6.0), (6.0, 6.0, 6.0, 6.0, 6.0), (1, 2, 6, 3, 2)])
-def test_memory_has_room_above_it(tmp_path, values):
+def test_the_axis_of_memory_begins_at_zero_and_ends_above_the_maximum(tmp_path, values):
     run = write_run(tmp_path / "run")
     write_rows(run, ["step", "epoch", "train/peak_memory_gib"], [(i, i, v) for i, v in enumerate(values)])
     low, high = axes_of(pictures_of(run, speed=True)["train-peak-memory-gib"]).get_ylim()
@@ -99,7 +99,7 @@ def test_memory_has_room_above_it(tmp_path, values):
 
 @pytest.mark.parametrize("values", [(0.13, 4.2), (0.5, 80), (0.001, 9000)])
 def test_a_logarithmic_axis_has_several_ticks(tmp_path, values):
-    """Powers of ten alone were a single figure."""
+    """With ticks at powers of ten only, some of these axes would have a single one."""
     run = write_run(tmp_path / "run")
     write_rows(run, ["step", "epoch", "train/grad_norm"], [(i, i, value) for i, value in enumerate(values)])
     axes = axes_of(pictures_of(run)["train-grad-norm"])
@@ -108,18 +108,18 @@ def test_a_logarithmic_axis_has_several_ticks(tmp_path, values):
     assert axes.get_yscale() == "log" and 3 <= len(shown) <= 7
 
 
-def test_a_dot_is_told_of_where_one_is_drawn(tmp_path):
+def test_the_dot_is_explained_only_if_one_is_drawn(tmp_path):
     run = write_run(tmp_path / "run")
     assert "A dot marks" in "".join(notes_of(run))
     write_rows(run, ["step", "epoch", "train/loss"], [(0, 0, 1.0), (1, 1, 0.5)])
     assert notes_of(run) == []
 
 
-# of few epochs every validation is drawn, of many the last one of each
+# With few epochs every validation is drawn, with many only the last one of each epoch.
 @pytest.mark.parametrize("epochs", [3, 8])
 def test_the_dot_is_the_validation_that_chose_the_checkpoint(tmp_path, epochs):
-    """It was the last one of its epoch, also where several validations lie in an epoch."""
-    run = write_run(tmp_path / "run", epochs=epochs, test=0.8)  # best of all 0.81, in the last epoch but one
+    """An epoch may have several validations, and the best need not be the last."""
+    run = write_run(tmp_path / "run", epochs=epochs, test=0.8)  # the best is 0.81, in the last epoch but one
     best = epochs - 2
     rows = []
     for epoch in range(epochs):
@@ -135,15 +135,15 @@ def test_the_dot_is_the_validation_that_chose_the_checkpoint(tmp_path, epochs):
     assert f"81 at the best epoch ({best + 2 / 3:.4g})" in pictures["val-acc"].alt
 
 
-def test_a_single_value_is_told_and_not_drawn(tmp_path):
-    """A point alone in its picture was nothing to look at."""
+def test_a_single_value_is_written_and_not_drawn(tmp_path):
+    """A picture of a single point shows less than a sentence."""
     names = ["step", "epoch", "val/acc", "train/loss", "train/step_seconds", "lr-Adam"]
     loss = [(step, 0, "", 2.0 - step, "", "") for step in (0, 1)]
     run = write_rows(write_run(tmp_path / "run"), names, [*loss, (7, 0, 0.5, "", 0.25, 0.1)])
     assert list(pictures_of(run)) == ["train-loss"] and not pictures_of(run, speed=True)
-    told = "Metrics with a single value have no curve. "
-    assert notes_of(run)[-1] == f"{told}Validation accuracy %: 50."
-    assert notes_of(run, speed=True) == [f"{told}Seconds per step: 0.25."]
+    prefix = "Metrics with a single value have no curve. "
+    assert notes_of(run)[-1] == f"{prefix}Validation accuracy %: 50."
+    assert notes_of(run, speed=True) == [f"{prefix}Seconds per step: 0.25."]
     write_rows(write_run(tmp_path / "seed", seed=1), names, [(7, 0, 0.75, "", "", "")])
     assert notes_of(tmp_path)[-1].endswith("Validation accuracy %: 62.5 (mean of 2 runs).")
     other = write_rows(write_run(tmp_path / "gcn", model="gcn", recipe=""), names, [(7, 0, 0.25, "", "", "")])
@@ -159,7 +159,7 @@ def test_cells_are_coloured_by_their_share_of_the_row():
     assert image.get_array().tolist() == [[0.75, 0.25], [0, 0], [0.5, 0.5]] and image.get_clim() == (0, 1)
 
 
-def test_the_share_of_edges_within_a_class():
+def test_the_share_of_edges_within_a_class_is_counted():
     sample = NodeSample(
         torch.arange(4), torch.tensor([0, 0, 0, 1]), torch.zeros(4, 4).bool(), ("a", "b"), tuple("wxyz"), 4
     )
@@ -168,8 +168,8 @@ def test_the_share_of_edges_within_a_class():
     assert _within(edges[3:], sample) == "0% join nodes of one class."
 
 
-def test_the_spectrum_goes_on_below_its_threshold():
-    """Where the line crosses the threshold is the rank: cut there, it would seem to end by itself."""
+def test_the_spectrum_continues_below_its_threshold():
+    """The rank is where the line crosses the threshold; cut there, it would seem to end."""
     values = {"P": torch.tensor([1.0, 1e-5, 5e-9, 2e-10, 1e-12]), "A": torch.tensor([1.0, 0.5]).double()}
     with drawing():
         axes = _draw(values).axes[0]
@@ -181,16 +181,16 @@ def test_the_spectrum_goes_on_below_its_threshold():
 
 
 def test_defaults_are_read_once_for_all_runs_of_the_same_classes(tmp_path, monkeypatch):
-    asked = []
+    read = []
     defaults_of = settings.defaults_of
-    monkeypatch.setattr(settings, "defaults_of", lambda cls: asked.append(cls) or defaults_of(cls))
+    monkeypatch.setattr(settings, "defaults_of", lambda cls: read.append(cls) or defaults_of(cls))
     settings._defaults_of.cache_clear()
     first, second = find_records([write_run(tmp_path / name) for name in "ab"])
     assert settings.changed_settings(first) == settings.changed_settings(second)
-    assert len(asked) == len(set(asked)) == 4
+    assert len(read) == len(set(read)) == 4
 
 
-def test_a_line_alone_in_its_picture_says_whose_it_is(tmp_path):
+def test_a_single_line_has_a_legend(tmp_path):
     write_run(tmp_path / "kg", model="knowformer", data="umls", recipe="", metric="mrr")
     write_run(tmp_path / "node")
     [legend] = axes_of(pictures_of(tmp_path / "kg", tmp_path / "node")["val-acc"]).figure.legends

@@ -1,4 +1,4 @@
-"""The sentence at the top of a report, and what stands before the curves."""
+"""The first sentence of a report, and the order of its sections."""
 
 import pytest
 from helpers.report_runs import write_evaluation, write_run
@@ -24,7 +24,7 @@ def classes(**columns):
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "expected"),
     [
         (
             outcome("ranks", **ASKED, tail=[90, 60, 50], head=[62, 78, 60]),
@@ -70,8 +70,8 @@ def classes(**columns):
         (Evaluation("test", {}), ""),
     ],
 )  # fmt: skip
-def test_what_was_learned_is_said_in_plain_words(found, told):
-    assert learned([found]) == told
+def test_scores_are_written_as_a_sentence(found, expected):
+    assert learned([found]) == expected
 
 
 def test_shares_of_several_runs_are_means():
@@ -84,7 +84,7 @@ def test_shares_of_several_runs_are_means():
     assert learned([]) == ""
 
 
-def test_a_report_begins_with_what_was_learned_and_its_predictions(tmp_path):
+def test_a_report_begins_with_its_sentence_results_and_predictions(tmp_path):
     tables = tuple(Table.of(name, f"Triples {name}", "table", TRIPLES) for name in ("worst", "best"))
     right = classes(recall=[0.64, 0.8666, 0.0]).tables
     run = write_evaluation(write_run(tmp_path / "run"), (*right, *tables))
@@ -108,7 +108,7 @@ def test_a_report_begins_with_what_was_learned_and_its_predictions(tmp_path):
     assert both.lead == "2 runs of 2 settings."
 
 
-def test_a_picture_of_the_model_stands_before_the_curves(real_runs):
+def test_pictures_of_a_knowledge_graph_model_come_before_the_curves(real_runs):
     def titles(run):
         return [section.title for section in build_report(group_records(find_records([run]))).sections]
 

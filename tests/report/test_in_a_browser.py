@@ -1,4 +1,4 @@
-"""Reports of real runs of all tasks, opened in a real browser: console, pixels, sizes of letters, widths."""
+"""Reports of real runs of all tasks in a browser: errors, pixels, font sizes and widths."""
 
 import html
 import json
@@ -13,7 +13,7 @@ from graphzoo.report import build_report, find_records, group_records, to_html
 from graphzoo.report.style import THEME
 
 WIDTHS, HEIGHT = (390, 1280), 2400
-# Runs inside the page that is measured: what a reader would see, as numbers.
+# Script in a measured page, which reports sizes and overlaps of its elements.
 MEASURE = """
 <script>addEventListener("load", () => {
   const seen = element => element.getClientRects().length > 0;
@@ -74,9 +74,9 @@ def console(done):
 
 @pytest.fixture(scope="module")
 def reports(real_runs, tmp_path_factory):
-    """A page per task, and one of several settings that a paper knows."""
+    """A page for each task, and one of several settings with published scores."""
     folder = tmp_path_factory.mktemp("reports")
-    # rows with a paper's figure, which graphs of one's own have not, and names that are long
+    # The real runs have no published scores, and short names.
     wide = {"model.encoder.num_layers": 12, "model.encoder.hidden_channels": 1024}
     runs = tmp_path_factory.mktemp("written")
     rows = [
@@ -85,20 +85,20 @@ def reports(real_runs, tmp_path_factory):
         write_run(runs / "other", data="citeseer", recipe="galit/citeseer", test=0.6),
         write_run(runs / "rival", model="nodeformer", recipe="nodeformer/cora", test=0.8215),
     ]
-    wanted = {
+    chosen = {
         "kg": [real_runs.kg],
         "nodes": [real_runs.nodeformer, real_runs.galit],
         "links": [real_runs.shallow, real_runs.deep],
         "paper": rows,
     }
-    for name, runs in wanted.items():
+    for name, runs in chosen.items():
         text = to_html(build_report(group_records(find_records(runs))))
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return folder, list(wanted)
+    return folder, list(chosen)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_path, dark):
+def test_pages_have_no_errors_and_show_letters_and_curves(chromium, reports, tmp_path, dark):
     folder, names = reports
     frames = "".join(f'<iframe src="{name}.html"></iframe>' for name in names)
     style = f"<style>body{{margin:0}}iframe{{border:0;display:block;width:1280px;height:{HEIGHT}px}}</style>"
@@ -106,29 +106,29 @@ def test_the_console_is_silent_and_something_is_drawn(chromium, reports, tmp_pat
     page.write_text(f"<!doctype html>{style}{frames}")
     picture = tmp_path / "page.png"
     size = f"--window-size=1280,{HEIGHT * len(names)}"
-    wanted = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
-    done = open_page(chromium, tmp_path, page, size, wanted, f"--screenshot={picture}")
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    done = open_page(chromium, tmp_path, page, size, scheme, f"--screenshot={picture}")
     assert picture.is_file(), done.stderr[-2000:]
     assert console(done) == []
     from PIL import Image
 
     pixels = np.asarray(Image.open(picture).convert("RGB")).astype(int)
     curve = [int(THEME["c0"][dark][at : at + 2], 16) for at in (1, 3, 5)]
-    # each report has letters that differ from their paper, and curves in their own blue
+    # Each report has letters in contrast to the background, and curves in blue.
     for part in np.split(pixels[: HEIGHT * len(names)], len(names)):
         letters = (part.min(2) > 165).mean() if dark else (part.max(2) < 90).mean()
         drawn = (np.abs(part - curve).max(2) <= 5).sum()
         assert 0.002 < letters < 0.5 and drawn > 300, (letters, drawn)
 
 
-def test_an_error_would_be_seen_in_the_console(chromium, tmp_path):
+def test_errors_of_a_page_are_found(chromium, tmp_path):
     page = tmp_path / "broken.html"
     page.write_text("<!doctype html><script>throw new Error('broken on purpose')</script>")
     done = open_page(chromium, tmp_path, page, "--dump-dom")
     assert any("broken on purpose" in line for line in console(done))
 
 
-def test_letters_can_be_read_and_nothing_leaves_the_page(chromium, reports, tmp_path):
+def test_letters_are_large_enough_and_nothing_overlaps_or_overflows(chromium, reports, tmp_path):
     folder, names = reports
     frames = ""
     for name in names:

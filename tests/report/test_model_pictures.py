@@ -1,4 +1,4 @@
-"""Pictures of models of real runs: what they show is what the encoder computes."""
+"""Pictures of the models of real runs show what the encoder computes."""
 
 import contextlib
 import io
@@ -58,15 +58,15 @@ def test_a_sample_has_every_class_and_neighbours(graph):
 
 
 @pytest.mark.parametrize("name", ["nodeformer", "galit"])
-def test_rows_of_an_attention_map_are_shares(real_runs, name):
-    """Over all nodes that a node looks at, weights sum to 1, so that they are 1 / N in the mean."""
+def test_rows_of_an_attention_map_have_mean_one(real_runs, name):
+    """Weights of a row sum to 1 and are drawn in units of their mean 1 / N."""
     model = graphzoo.load(getattr(real_runs, name))
     x = model.transform(model.graph.x, model.graph.feature_names)
     maps = attention_maps(model.task.encoder, x, model.graph, sample_of(model.graph, 60))
     assert len(maps) == 2
     for weights in maps:
         torch.testing.assert_close(weights.mean(1), torch.ones(60, dtype=torch.float64), atol=1e-5, rtol=0)
-        assert (weights.mean(0) - 1).abs().max() > 1e-4  # columns are not
+        assert (weights.mean(0) - 1).abs().max() > 1e-4  # columns do not sum to 1
     some = sample_of(model.graph, 12)
     found = attention_maps(model.task.encoder, x, model.graph, some)
     rows = model.task.encoder.attention(x, model.graph.edge_index, some.nodes)
@@ -76,7 +76,7 @@ def test_rows_of_an_attention_map_are_shares(real_runs, name):
         )
 
 
-def test_an_encoder_of_ones_own_shows_its_attention(real_runs, graph):
+def test_the_attention_of_a_users_encoder_is_shown(real_runs, graph):
     class Own:
         def attention(self, x, edge_index, queries):
             return torch.arange(60.0).expand(1, 2, len(queries), 60) / sum(range(60))
@@ -87,7 +87,7 @@ def test_an_encoder_of_ones_own_shows_its_attention(real_runs, graph):
     torch.testing.assert_close(weights, expected, atol=1e-6, rtol=1e-6)
 
 
-def test_the_latent_graph_stands_beside_the_given_one(real_runs):
+def test_nodeformer_has_pictures_of_input_and_latent_graph(real_runs):
     blocks = model_blocks(record_of(real_runs.nodeformer), Options(), "g1")
     names = [f"g1-{name}" for name in ("input-graph-map", "attention-map-1", "attention-map-2")]
     names += [f"g1-{name}" for name in ("input-graph-edges", "latent-graph-1", "latent-graph-2")]
@@ -98,18 +98,18 @@ def test_the_latent_graph_stands_beside_the_given_one(real_runs):
     assert heaviest == sorted(heaviest, reverse=True)
 
 
-def test_ranks_stand_in_picture_and_table(real_runs):
+def test_galit_has_ranks_in_picture_and_table(real_runs):
     blocks = model_blocks(record_of(real_runs.galit), Options(), "g1")
     table = next(block for block in blocks if isinstance(block, TableBlock))
     rank, highest = int(table.rows[0][1]), int(table.rows[0][3])
-    assert rank <= highest == 8 + 1  # one head of width 8, and the constant
+    assert rank <= highest == 8 + 1  # one head of width 8, and the constant term
     assert [row[3] for row in table.rows[1:]] == ["60", "60"]
     assert f"attention P {rank}" in pictures(blocks)["g1-ranks"].alt
 
 
-def test_the_answer_attends_to_these_entities(real_runs):
+def test_the_attended_entities_are_those_of_the_encoder(real_runs):
     model = graphzoo.load(real_runs.kg)
-    # a fact that messages pass along, unless it is hidden as in training
+    # A training fact, whose edges must be hidden as in training.
     head, relation, tail = model.graph.train[5].tolist()
     fact = (model.graph.entities[head], model.graph.relations[relation], model.graph.entities[tail])
     [picture] = model_blocks(record_of(real_runs.kg), Options(facts=(fact,)), "g1")
@@ -128,14 +128,14 @@ def test_the_answer_attends_to_these_entities(real_runs):
     names = [
         model.graph.entity_labels.get(model.graph.entities[i], model.graph.entities[i]) for i in best.indices
     ]
-    told = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, shares.tolist(), strict=True))
-    assert told in picture.alt and f"{100 * own:.0f}%" in picture.caption
+    listed = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, shares.tolist(), strict=True))
+    assert listed in picture.alt and f"{100 * own:.0f}%" in picture.caption
     texts = {"entity_labels": {fact[0]: "that one"}, "relation_labels": {fact[1]: "does so with"}}
     [picture] = attended_blocks(KGModel(model.task, replace(model.graph, **texts)), (fact,), "g1")
     assert picture.title == "(that one, does so with, ?)"
 
 
-def test_without_a_fact_some_of_the_test_split_are_shown(real_runs):
+def test_without_a_given_fact_some_of_the_test_split_are_shown(real_runs):
     blocks = model_blocks(record_of(real_runs.kg), Options(), "g1")
     titles = [picture.title for picture in pictures(blocks).values()]
     assert len(titles) == 3 and len({title.split(", ")[1] for title in titles}) == 3
@@ -151,7 +151,7 @@ def test_facts_with_unknown_names_are_refused(real_runs):
         model_blocks(record_of(real_runs.galit), Options(facts=(("a", "b", "c"),)), "g1")
 
 
-def test_pencils_depth_curve(real_runs):
+def test_pencil_has_a_depth_curve(real_runs):
     shallow, deep = (record_of(run) for run in (real_runs.shallow, real_runs.deep))
     groups = group_records([shallow, deep])
     [picture] = depth_pictures(groups)
@@ -163,19 +163,19 @@ def test_pencils_depth_curve(real_runs):
     assert code.text.endswith("--model.encoder.num_layers=2")
 
 
-def test_how_a_depth_curve_is_made_stands_where_there_is_none(real_runs):
-    """Below the curve it asked for what had just been given."""
+def test_the_advice_for_a_depth_curve_is_shown_only_without_one(real_runs):
+    """With the curve the advice would be superfluous."""
     groups = group_records(find_records([real_runs.shallow, real_runs.deep]))
     both = build_report(groups)
     assert [section.title for section in both.sections[:3]] == ["Results", "Depth", "Learning curves"]
     assert [block.name for block in both.sections[1].blocks] == ["depth"]
-    for report, told in ((both, 0), (build_report(groups[:1]), 1)):
+    for report, count in ((both, 0), (build_report(groups[:1]), 1)):
         notes = [block for section in report.sections for block in section.blocks if isinstance(block, Note)]
-        assert sum("is given runs of other depths" in note.text for note in notes) == told
+        assert sum("is given runs of other depths" in note.text for note in notes) == count
 
 
 @pytest.mark.parametrize("name", ["kg", "galit", "deep"])
-def test_the_command_of_a_report_gives_the_same_settings(real_runs, tmp_path, monkeypatch, name):
+def test_the_command_of_a_report_has_the_settings_of_the_run(real_runs, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     record = record_of(getattr(real_runs, name))
     words = shlex.split(repeat_command(record))
@@ -188,7 +188,7 @@ def test_the_command_of_a_report_gives_the_same_settings(real_runs, tmp_path, mo
 
 
 def test_a_sample_follows_edges_between_classes():
-    """A graph without an edge inside a class still has edges in its sample, which must flatter nobody."""
+    """The sample must not favour edges within a class: this graph has none, but its sample has edges."""
     from graphzoo.datasets import NodeGraph
 
     there = torch.arange(39)
@@ -199,8 +199,8 @@ def test_a_sample_follows_edges_between_classes():
     assert sample.linked.sum() >= 2 * 6 and not (sample.linked & sample.same_class()).any()
 
 
-def test_a_checkpoint_that_was_not_the_tested_one_is_not_drawn(real_runs):
-    """It was trained further since its test, or another run of the same name lies where it was."""
+def test_a_checkpoint_other_than_the_tested_one_is_refused(real_runs):
+    """The run may be trained further since its test, or replaced by another one."""
     record = record_of(real_runs.galit)
     other = replace(record, result={**record.result, "checkpoint_step": 10**6})
     with pytest.raises(UsageError, match="the checkpoint that was tested is no longer there"):

@@ -1,4 +1,4 @@
-"""The HTML page: what stands in it, that nothing is fetched, that names of data stay names."""
+"""The HTML page of a report: its content, that it loads nothing, and that names are escaped."""
 
 import json
 import math
@@ -25,11 +25,11 @@ from graphzoo.report.style import COLORS, THEME, colors_of, drawing, fitted, inl
 from graphzoo.system.units import duration
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
-SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # matplotlib's SVG closes them itself
+SHAPES = {"path", "use", "rect", "image", "circle", "line"}  # elements that matplotlib's SVG closes at once
 
 
 class Page(HTMLParser):
-    """Elements with their attributes, checked to be nested properly; text by the element around it."""
+    """Elements of a page with their attributes, and texts by element; fails if elements are not nested."""
 
     def __init__(self, text):
         super().__init__()
@@ -40,7 +40,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs), [name for name, _ in attrs]))
-        self.goes_on = tag == "wbr"  # a place where a word may break is not an end of it
+        self.goes_on = tag == "wbr"  # a word continues after a break opportunity
         if tag not in VOID:
             self.open.append(tag)
 
@@ -76,7 +76,7 @@ def row_page(tmp_path_factory):
     return text, Page(text)
 
 
-def test_nothing_is_fetched_and_nothing_runs(row_page):
+def test_the_page_loads_nothing_and_runs_no_script(row_page):
     text, page = row_page
     assert "http:" not in text and "https:" not in text and "//" not in re.sub(r"base64,[\w+/=]*", "", text)
     tags = {name for name, _, _ in page.elements}
@@ -89,29 +89,29 @@ def test_nothing_is_fetched_and_nothing_runs(row_page):
     assert "default-src 'none'" in policy["content"]
 
 
-def test_every_reference_leads_to_one_place(row_page):
+def test_every_reference_has_one_target(row_page):
     text, page = row_page
     names = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(names) == len(set(names)) > 30
-    wanted = {a["href"][1:] for _, a, _ in page.elements if a.get("href", "").startswith("#")}
-    wanted |= set(re.findall(r"url\(#([^)]+)\)", text))
-    wanted |= {a["aria-labelledby"] for _, a, _ in page.elements if "aria-labelledby" in a}
-    assert wanted and wanted <= set(names)
+    targets = {a["href"][1:] for _, a, _ in page.elements if a.get("href", "").startswith("#")}
+    targets |= set(re.findall(r"url\(#([^)]+)\)", text))
+    targets |= {a["aria-labelledby"] for _, a, _ in page.elements if "aria-labelledby" in a}
+    assert targets and targets <= set(names)
 
 
-def test_names_of_data_stay_text(row_page):
+def test_names_of_data_are_escaped(row_page):
     text, page = row_page
     assert "<script>" not in text and "<b>" not in text
     cells = page.texts["td"] + page.texts["th"]
     assert NASTY in cells
-    # in a picture they are shortened, and a $ begins no formula
+    # Pictures shorten names, and `$` begins no formula.
     assert any(label.startswith('<script>alert("x")</script>') for label in page.texts["text"])
     assert "$a$ theory" in page.texts["text"]
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x00", "\ufffe"])
-def test_characters_that_no_page_may_hold_are_left_out(character):
-    """One in the name of a relation, an entity or a class used to end the whole command."""
+def test_control_characters_are_left_out_of_pages(character):
+    """Names of relations, entities and classes may hold them; matplotlib and XML refuse them."""
     name = f"b{character}old"
     for drawn in (_draw_bars([name], [("", {name: 0.5})]), _draw([name], [2.0], ["head"])):
         text = shown_in(drawn, name)
@@ -133,13 +133,13 @@ def shown_in(figure, label):
         return inline_svg(figure, "p", label)
 
 
-def test_pictures_as_files_hold_no_such_character_either(tmp_path):
+def test_control_characters_are_left_out_of_picture_files(tmp_path):
     with drawing():
         save_figure(_draw_bars([CONTROL], [(CONTROL, {CONTROL: 0.5}), ("b", {})]), tmp_path / "a.svg")
     assert "[31mred" in "".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext())
 
 
-def test_the_page_can_be_read_by_ear(row_page):
+def test_the_page_is_accessible_to_screen_readers(row_page):
     _, page = row_page
     assert page.elements[0][0] == "html" and page.all("html")[0]["lang"] == "en"
     assert len(page.all("h1")) == 1 and page.texts["title"] == page.texts["h1"] == ["galit on cora"]
@@ -154,7 +154,7 @@ def test_the_page_can_be_read_by_ear(row_page):
     assert all(head.get("scope") in ("col", "row") for head in page.all("th"))
 
 
-def test_results_stand_beside_the_papers(row_page):
+def test_results_are_shown_beside_published_ones(row_page):
     _, page = row_page
     row = page.texts["td"]
     assert "85.00 ± 1.00" in row and "85.10 ± 0.60" in row and "met" in row
@@ -165,7 +165,7 @@ def test_results_stand_beside_the_papers(row_page):
     assert "86.1 at the best epoch" in curve
 
 
-def test_the_run_can_be_repeated(row_page):
+def test_the_page_shows_the_commands_and_settings_of_the_run(row_page):
     _, page = row_page
     assert "graphzoo reproduce galit cora" in page.texts["code"]
     own = next(text for text in page.texts["code"] if " fit " in text)
@@ -178,7 +178,7 @@ def test_the_run_can_be_repeated(row_page):
     assert "adcef2099801548a" in page.texts["td"] and "92,231" in page.texts["td"]
 
 
-def test_long_tables_are_cut_and_say_where_the_rest_is(row_page):
+def test_long_tables_are_cut_and_name_the_file_with_the_rest(row_page):
     _, page = row_page
     assert any(
         re.search(r"37 more rows are in .*evaluation/test/worst.csv", text) for text in page.texts["p"]
@@ -188,18 +188,18 @@ def test_long_tables_are_cut_and_say_where_the_rest_is(row_page):
     assert sum(text.startswith("r") and text[1:].isdecimal() for text in page.texts["th"]) == 20
 
 
-def test_light_and_dark_and_paper(row_page):
+def test_styles_for_light_dark_and_print(row_page):
     text, page = row_page
-    [style] = page.texts["style"]  # none of a picture's own
+    [style] = page.texts["style"]  # pictures have no style of their own
     assert "@media screen and (prefers-color-scheme:dark)" in style and "@media print" in style
     assert 'name="viewport"' in text
     pictures = text[text.index("<svg") :]
     for light, _ in THEME.values():
-        assert light not in pictures  # every colour of a picture follows the page
+        assert light not in pictures  # the page sets the colours of pictures
     assert "var(--c0)" in pictures and "var(--ink)" in pictures
 
 
-def test_thousands_of_points_are_an_image(tmp_path):
+def test_thousands_of_points_are_drawn_as_a_bitmap(tmp_path):
     import math
 
     import pandas
@@ -217,7 +217,7 @@ def test_thousands_of_points_are_an_image(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [table.name for table in every_kind()])
-def test_every_kind_is_drawn(kind):
+def test_every_kind_of_table_is_drawn(kind):
     table = next(table for table in every_kind() if table.name == kind)
     blocks = evaluation_blocks([table], Path("run/evaluation/test"), "g1")
     drawn = [block for block in blocks if isinstance(block, Picture)]
@@ -237,8 +237,8 @@ def test_every_kind_is_drawn(kind):
     assert expected.get(kind, "") in shown and (not drawn or len(page.texts["text"]) >= 2)
 
 
-def test_readable_names_stand_in_the_place_of_names():
-    """In bars, in tables and at Weights & Biases; the names are in the file."""
+def test_labels_are_shown_instead_of_names():
+    """Labels replace names in bars, tables and at Weights & Biases; the file has both."""
     from graphzoo.callbacks.wandb_run import wandb_values
 
     data = {"relation": ["P1", "P2"], "mrr": [0.5, 0.25], "relation_label": ["born in", ""]}
@@ -268,8 +268,8 @@ def shown_curves(page):
     return [label.partition(" over epochs")[0] for label in found]
 
 
-def test_every_task_keeps_its_curves_and_figures(tmp_path):
-    """The first task used to choose the metrics, so that accuracy stood nowhere."""
+def test_every_task_keeps_its_curves_and_scores(tmp_path):
+    """The metrics of one task must not replace those of another."""
     kg = {
         "test/mrr": 0.31, "test/hits@1": 0.21, "test/hits@3": 0.33, "test/hits@10": 0.44, "test/mr": 17.5
     }  # fmt: skip
@@ -290,9 +290,9 @@ def test_every_task_keeps_its_curves_and_figures(tmp_path):
             len(tables) == len(set(tables)) == len(others) + 1 and "Test results of galit on cora" in tables
         )
         assert page.texts["td"].count("83.75") == 1
-        wanted = {"kg": {"17.5"}, "link": {"81.25", "77.75"}}
-        assert set().union(*(wanted[name] for name in others)) <= set(page.texts["td"])
-        # a line alone in its picture still says whose it is
+        expected = {"kg": {"17.5"}, "link": {"81.25", "77.75"}}
+        assert set().union(*(expected[name] for name in others)) <= set(page.texts["td"])
+        # A single line in a picture also has a legend.
         texts = [picture for picture in page.texts["text"] if picture == "galit on cora"]
         assert len(texts) >= 2
 
@@ -307,7 +307,7 @@ def test_the_curve_is_that_of_the_monitored_metric(tmp_path):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
-def test_ranks_are_bars_side_by_side_however_few(most):
+def test_bars_of_ranks_do_not_overlap(most):
     rank = torch.arange(1, most + 1).double()
     bins = _histogram(torch.cat([rank, rank]), torch.arange(2 * most) >= most)
     table = Table(
@@ -325,8 +325,8 @@ def test_ranks_are_bars_side_by_side_however_few(most):
 
 
 @pytest.mark.parametrize("order", [("head", "tail"), ("tail", "head")])
-def test_head_and_tail_have_a_colour_each_in_every_picture(order):
-    """Blue used to be the tail in one picture and the head in the next."""
+def test_head_and_tail_have_the_same_colours_in_every_picture(order):
+    """Their order in a table must not change their colours."""
     rows = [("likes", side, 3, 0.5) for side in ("both", *order)]
     relations = DataFrame(rows, columns=["relation", "direction", "triples", "mrr"])
     ranks = DataFrame({"from": [0, 1], "to": [1, 2], "head": [5, 3], "tail": [2, 4]})
@@ -349,14 +349,14 @@ def test_head_and_tail_have_a_colour_each_in_every_picture(order):
     assert to_hex(attended[0]) == COLORS[0] and to_hex(attended[1]) not in COLORS[:2]
 
 
-def test_series_of_one_picture_never_share_a_colour():
+def test_series_of_a_picture_have_different_colours():
     for names in (["both", "tail", "head"], ["both", "head"], ["a", "b", "c"], ["tail", "a"]):
         found = colors_of(names)
         assert len(set(found)) == len(names)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1.2, 0.9), (-12000.5, 9000), (0.001, 0.0092), (0, 1)])
-def test_ticks_of_scores_have_room(low, high):
+def test_ticks_of_scores_do_not_touch(low, high):
     edges = [low + (high - low) * part / 40 for part in range(41)]
     bins = {"from": edges[:-1], "to": edges[1:], "positives": range(40), "negatives": range(40, 0, -1)}
     both = ("positives", "negatives")
@@ -372,7 +372,7 @@ def test_ticks_of_scores_have_room(low, high):
     assert all(right.x0 - left.x1 > letter for left, right in zip(boxes, boxes[1:], strict=False))
 
 
-def test_scores_with_whole_edges_are_no_ranks():
+def test_scores_with_whole_edges_are_not_drawn_as_ranks():
     bins = {"from": [-1, 0, 2], "to": [0, 2, 3], "positives": [1, 2, 3], "negatives": [3, 2, 1]}
     both = ("positives", "negatives")
     [picture] = evaluation_blocks(
@@ -400,14 +400,14 @@ def test_runs_of_other_depths_make_a_depth_curve(tmp_path):
     assert "Depth" not in single.texts["h2"]
 
 
-def test_the_depth_curve_shows_what_the_results_lead_with(tmp_path):
-    """PENCIL's used to show another metric than the table above it."""
+def test_the_depth_curve_shows_the_first_metric_of_the_results(tmp_path):
+    """Each task has its own first metric."""
     figures = {"test/mrr": 0.25, "test/hits@50": 0.5, "test/auroc": 0.75}
     kept = {"model": "pencil", "recipe": "", "data": "cora", "metric": "mrr"}
     for depth in (1, 2):
         changed = {"model.encoder.num_layers": depth}
         write_run(tmp_path / f"d{depth}", **kept, figures=figures, changed=changed)
-    for depth in (1, 2):  # of another task, with a paper's figure
+    for depth in (1, 2):  # another task, with a published score
         changed = {"model.encoder.num_layers": depth, "model.lr": 0.5}
         write_run(tmp_path / f"n{depth}", test=0.75 + depth / 100, changed=changed)
     page = Page(page_of(tmp_path))
@@ -426,7 +426,7 @@ def test_a_run_in_training_says_so(tmp_path):
 
 
 def test_a_run_without_a_test_is_not_called_unfinished(tmp_path):
-    """`fit --no-test` writes no results.json, `graphzoo validate` one without test figures."""
+    """`fit --no-test` writes no results.json, and `graphzoo validate` one without test scores."""
     done = write_run(tmp_path / "done", finished=False, epochs=6, changed={"trainer.max_epochs": 6})
     validated = write_run(tmp_path / "validated", figures={"val/acc": 0.8})
     begun = write_run(tmp_path / "begun", finished=False, epochs=5, changed={"trainer.max_epochs": 6})
@@ -443,14 +443,14 @@ def test_a_run_without_a_test_is_not_called_unfinished(tmp_path):
     assert any("No run is finished yet." in text for text in Page(page_of(begun, again)).texts["p"])
 
 
-def test_hours_are_told_as_everywhere(tmp_path):
+def test_times_are_formatted_by_duration(tmp_path):
     run = write_run(tmp_path / "run")
     result = json.loads((run / "results.json").read_text()) | {"fit_seconds": 200_000}
     (run / "results.json").write_text(json.dumps(result))
     assert "2.3 d" == duration(200_000) and "2.3 d" in Page(page_of(run)).texts["td"]
 
 
-def test_what_learns_nothing_has_no_curves_and_no_model(tmp_path):
+def test_a_heuristic_has_no_curves_and_no_model(tmp_path):
     run = write_run(tmp_path / "run", model="heuristic.ra", recipe="", metric="mrr")
     result = json.loads((run / "results.json").read_text())
     changes = {
@@ -473,15 +473,15 @@ def test_the_same_runs_give_the_same_page(tmp_path):
     assert page_of(run) == page_of(run)
 
 
-def test_long_names_of_settings_still_differ():
-    """Cut at their end they were the same in the legend."""
+def test_shortened_names_of_settings_differ():
+    """Cut at their ends, they would be equal in the legend."""
     names = [f"pencil on citeseer-link (citeseer-link-heart-cpu), num_layers={depth}" for depth in (1, 2)]
     short = [fitted(name) for name in names]
     assert len(set(short)) == 2 and max(map(len, short)) == 46 and fitted(names[0], 100) == names[0]
 
 
-def test_what_xml_forbids_is_left_out_of_a_picture():
-    """Text that no one has shortened, such as a legend's."""
+def test_characters_forbidden_in_xml_are_left_out_of_pictures():
+    """Also in text that is not shortened, such as that of a legend."""
     from matplotlib import pyplot
 
     with drawing():
@@ -493,7 +493,7 @@ def test_what_xml_forbids_is_left_out_of_a_picture():
     assert not any(character in picture for character in "\x1b\x00\ufffe")
 
 
-def test_every_number_has_a_cell():
+def test_formats_of_numbers_in_cells():
     assert [_cell(value) for value in (math.inf, -math.inf, math.nan, 3.0, 0.123456, 1234)] == [
         "inf", "-inf", "", "3", "0.1235", "1,234",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Results beside the paper's as a picture: its dots, bars, lines and bands are the figures of the table."""
+"""The picture of results beside published ones: dots, bars, lines and bands have the values of the table."""
 
 import json
 
@@ -21,7 +21,7 @@ def pictures_of(*runs):
 
 
 def drawn(picture):
-    """Per panel: names of the rows, and x of dots, ends of bars, lines and bands, from above."""
+    """The figure and, for each panel, names and positions of its rows, from top to bottom."""
     with drawing():
         figure = picture.draw()
         figure.draw_without_rendering()
@@ -49,7 +49,7 @@ def approximately(*pairs):
     return [pair if pair is None else pytest.approx(pair) for pair in pairs]
 
 
-def test_seeds_have_bars_and_the_paper_a_band(tmp_path):
+def test_several_seeds_have_a_bar_and_the_paper_a_band(tmp_path):
     [(name, picture)] = pictures_of(write_row(tmp_path / "row")).items()
     figure, [panel] = drawn(picture)
     assert name == "paper" and panel["names"] == ["accuracy %"] and panel["heading"] == ""
@@ -62,7 +62,7 @@ def test_seeds_have_bars_and_the_paper_a_band(tmp_path):
     assert "accuracy % on cora, 3 runs: 85.00 ± 1.00; the paper: 85.10 ± 0.60." in picture.alt
 
 
-def test_one_run_has_a_row_per_metric_that_the_paper_gives(tmp_path):
+def test_one_run_has_a_row_for_each_published_metric(tmp_path):
     run = write_run(
         tmp_path / "kg", model="knowformer", data="umls", recipe="knowformer/umls-demo", figures=KG
     )
@@ -73,7 +73,7 @@ def test_one_run_has_a_row_per_metric_that_the_paper_gives(tmp_path):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["result", "paper"]
 
 
-def test_settings_are_rows_and_data_sets_panels(tmp_path):
+def test_settings_are_rows_and_data_sets_are_panels(tmp_path):
     runs = [
         write_row(tmp_path / "row"),
         write_run(tmp_path / "nf", model="nodeformer", recipe="nodeformer/cora", test=0.8),
@@ -88,18 +88,18 @@ def test_settings_are_rows_and_data_sets_panels(tmp_path):
     assert list(found) == ["paper-acc", "paper-mrr", "paper-hits-1", "paper-hits-10"]
     _, [cora, citeseer] = drawn(found["paper-acc"])
     assert (cora["heading"], citeseer["heading"]) == ("cora", "citeseer"), "no paper knows pubmed's"
-    # the rival has no published figure, but stands beside those that have one
+    # mlp has no published score, but is shown beside models that have one.
     assert cora["names"] == ["galit", "nodeformer", "mlp"] and citeseer["names"] == ["galit"]
     assert cora["dots"] == approximately(85.0, 80.0, 55.0) and len(cora["paper"]) == 2
     assert cora["bars"] == approximately((84.0, 86.0), None, None)
-    assert cora["tones"] == list(COLORS[:3]) and citeseer["tones"] == [COLORS[3]]  # those of the curves
+    assert cora["tones"] == list(COLORS[:3]) and citeseer["tones"] == [COLORS[3]]  # as in the curves
     assert "no published value" in found["paper-acc"].caption
     assert citeseer["label"] == "accuracy %, higher is better" and cora["label"] == ""
     _, [umls] = drawn(found["paper-mrr"])
     assert umls["names"] == ["knowformer (umls-demo)"] and umls["heading"] == "umls"
 
 
-def test_names_and_ticks_of_many_settings_keep_apart(tmp_path):
+def test_names_and_ticks_of_many_settings_do_not_overlap(tmp_path):
     for depth in range(1, 7):
         changed = {"model.encoder.num_layers": depth, "model.encoder.hidden_channels": 1024 * depth}
         write_run(tmp_path / f"run-{depth}", test=0.3 + 0.1 * depth, changed=changed)
@@ -118,14 +118,14 @@ def test_names_and_ticks_of_many_settings_keep_apart(tmp_path):
         assert not any(one.overlaps(other) for other in boxes[place + 1 :])
 
 
-def test_equal_figures_make_no_scale_of_rounding_errors(tmp_path):
+def test_equal_scores_have_an_axis_of_useful_length(tmp_path):
     run = write_run(tmp_path / "run", test=0.85100001)
     [(_, picture)] = pictures_of(run).items()
     low, high = drawn(picture)[1][0]["limits"]
     assert high - low > 1.5
 
 
-def test_nothing_is_drawn_without_both_figures(tmp_path):
+def test_nothing_is_drawn_without_both_scores(tmp_path):
     assert pictures_of(write_run(tmp_path / "own", recipe="")) == {}
     assert pictures_of(write_run(tmp_path / "begun", finished=False)) == {}
     assert pictures_of(tmp_path / "own", tmp_path / "begun") == {}
@@ -134,7 +134,7 @@ def test_nothing_is_drawn_without_both_figures(tmp_path):
     assert drawn(pictures_of(broken, write_run(tmp_path / "run"))["paper-acc"])[1][0]["dots"] == [80.0]
 
 
-def test_it_stands_below_the_table_of_its_figures(tmp_path):
+def test_the_picture_is_below_the_table_of_results(tmp_path):
     write_row(tmp_path / "row")
     write_run(tmp_path / "nf", model="nodeformer", recipe="nodeformer/cora", test=0.8)
     for folder, name in ((tmp_path / "row", "paper"), (tmp_path, "paper-acc")):
@@ -145,7 +145,7 @@ def test_it_stands_below_the_table_of_its_figures(tmp_path):
 
 
 @pytest.mark.parametrize(("form", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_it_is_a_file_too(tmp_path, capsys, form, begin):
+def test_the_picture_is_also_written_to_a_file(tmp_path, capsys, form, begin):
     row = write_row(tmp_path / "row", seeds=(0, 1))
     place = tmp_path / "pictures"
     assert main(["plot", str(row), "--no-model", "--format", form, "--out", str(place)]) == 0

@@ -1,4 +1,4 @@
-"""`graphzoo results` of single runs: means over seeds, what differs from the paper, what repeats them."""
+"""`graphzoo results` for single runs: means over seeds, differences from the recipe, commands."""
 
 import contextlib
 import csv
@@ -42,7 +42,7 @@ def printed(capsys, *words):
     return capsys.readouterr().out
 
 
-def test_runs_of_one_setting_are_one_line(tmp_path, capsys):
+def test_runs_of_a_setting_are_one_line(tmp_path, capsys):
     for seed, test in ((0, 0.80), (2, 0.82)):
         write_run(tmp_path / f"a{seed}", seed=seed, test=test)
     write_run(tmp_path / "b", seed=1, test=0.7, changed={"model.encoder.dropout": 0.1})
@@ -60,8 +60,8 @@ def test_runs_of_one_setting_are_one_line(tmp_path, capsys):
     )
 
 
-def test_a_run_that_was_repeated_counts_once(tmp_path):
-    """The deviation would be too small. Nor does a test of the last checkpoint join those of the best."""
+def test_a_repeated_run_counts_once(tmp_path):
+    """A test of the last checkpoint is a run of its own, beside the test of the best one."""
     for number, test in enumerate((0.9, 0.8)):
         run = write_run(tmp_path / f"r{number}", test=test)
         os.utime(run / "results.json", (1000 - number, 1000 - number))
@@ -77,8 +77,8 @@ def test_a_run_that_was_repeated_counts_once(tmp_path):
     assert len({row["name"] for row in rows}) == 2
 
 
-def test_seeds_of_model_and_data_alone_are_runs_of_their_own(tmp_path, capsys):
-    """`seed` of the run is linked to both; a test with another one does not train them anew."""
+def test_seeds_of_model_and_data_identify_runs(tmp_path, capsys):
+    """Both follow the seed of the run, unless they are set; the seed of a test makes no other run."""
     named = {"plain": {}, "model": {"model.seed": 7}, "data": {"data.seed": 8}}
     for number, (name, changed) in enumerate(named.items()):
         write_run(tmp_path / name, test=0.7 + number / 10, changed={"model.seed": 0, **changed})
@@ -110,8 +110,8 @@ def test_seeds_of_model_and_data_alone_are_runs_of_their_own(tmp_path, capsys):
         ("min_epochs", 100),
     ],
 )
-def test_settings_of_the_trainer_outside_of_the_hash_are_no_seed(tmp_path, name, value):
-    """They say which epochs may be chosen, or how weights are moved."""
+def test_trainer_settings_outside_of_the_hash_separate_runs(tmp_path, name, value):
+    """They affect the choice of epochs, or the updates of weights."""
     write_run(tmp_path / "a", test=0.8, changed={"trainer.check_val_every_n_epoch": 1})
     write_run(tmp_path / "b", test=0.7, changed={f"trainer.{name}": value})
     rows = collect([tmp_path])
@@ -120,7 +120,7 @@ def test_settings_of_the_trainer_outside_of_the_hash_are_no_seed(tmp_path, name,
     assert any(f"trainer.{name} {value}" in (row["differs"] or "") for row in rows)
 
 
-def test_settings_of_the_trainer_as_they_are_anyway_make_no_other_run(tmp_path):
+def test_trainer_settings_with_their_defaults_do_not_separate_runs(tmp_path):
     write_run(tmp_path / "a", seed=0)
     usual = {"val_check_interval": 1.0, "check_val_every_n_epoch": 1, "min_epochs": 1}
     changed = {f"trainer.{name}": value for name, value in usual.items()}
@@ -128,7 +128,7 @@ def test_settings_of_the_trainer_as_they_are_anyway_make_no_other_run(tmp_path):
     assert [row["seeds"] for row in collect([tmp_path])] == [[0, 1]]
 
 
-def test_other_products_of_float32_are_no_seed(tmp_path):
+def test_the_precision_of_float32_products_separates_runs(tmp_path):
     for seed, name in enumerate(("earlier", "usual", "medium", "again")):
         write_run(tmp_path / name, seed=seed)
     edit(tmp_path / "usual", matmul_precision=None)
@@ -146,8 +146,8 @@ def test_other_products_of_float32_are_no_seed(tmp_path):
     assert group.label == "galit on cora, float32 products medium"
 
 
-def test_numbers_of_splits_name_settings_only_where_nothing_else_does():
-    """A row over several splits was called by the first one's number; tables have a column of splits."""
+def test_numbers_of_splits_name_settings_only_if_nothing_else_differs():
+    """Tables have a column of splits, so the number of a split is a name only if all else is equal."""
     splits = [{"data": {"split": name, "split_index": number}} for name, number in (("a", 0), ("b", 1))]
     assert tell_apart(splits, [Path("x"), Path("y")]) == ["split=a", "split=b"]
     alike = [{"data": {"split_index": number}} for number in (0, 1)]
@@ -155,12 +155,12 @@ def test_numbers_of_splits_name_settings_only_where_nothing_else_does():
     rates = [
         {"model": {"lr": rate}, "data": {"split_index": number}} for rate, number in ((0.1, 0), (0.2, 5))
     ]
-    told = tell_apart([*rates, {}, {}], [Path(name) for name in "abcd"])
-    assert told == ["lr=0.1", "lr=0.2", "c", "d"], "runs without settings change no other name"
+    names = tell_apart([*rates, {}, {}], [Path(name) for name in "abcd"])
+    assert names == ["lr=0.1", "lr=0.2", "c", "d"], "runs without settings change no other name"
 
 
-def test_what_no_setting_says_keeps_runs_apart(tmp_path):
-    """Weights of other data, and a run that went on with other settings, are no further seed."""
+def test_training_data_and_changed_resumes_separate_runs(tmp_path):
+    """Weights of other data, and a run resumed with other settings, are not further seeds."""
     for seed, name in enumerate(("plain", "elsewhere", "changed")):
         run = write_run(tmp_path / name, seed=seed, test=0.7 + seed / 10)
         result = json.loads((run / "results.json").read_text())
@@ -177,8 +177,8 @@ def test_what_no_setting_says_keeps_runs_apart(tmp_path):
     assert "galit on cora, trained on pubmed" in labels
 
 
-def test_runs_on_different_files_that_have_not_finished_are_drawn_apart(tmp_path):
-    """Nothing but the path tells their data."""
+def test_unfinished_runs_on_different_files_are_separate(tmp_path):
+    """Without results only the path identifies their data."""
     for name in ("a", "b"):
         config = write_run(tmp_path / name, data="nodes", recipe="", finished=False) / "config.yaml"
         config.write_text(config.read_text().replace("name: cora", f"name: nodes\n    path: mine/{name}"))
@@ -187,7 +187,7 @@ def test_runs_on_different_files_that_have_not_finished_are_drawn_apart(tmp_path
 
 
 def test_splits_of_one_graph_are_averaged(tmp_path):
-    """The fingerprint of link data covers their split."""
+    """The fingerprint of link data depends on the split, so it differs between these runs."""
     for index in (0, 1, 2):
         run = write_run(
             tmp_path / f"split{index}", test=0.7 + index / 10, changed={"data.split_index": index}
@@ -201,7 +201,7 @@ def test_splits_of_one_graph_are_averaged(tmp_path):
     assert command[command.index("--splits") + 1] == "0,1,2" and not any("split_index" in w for w in command)
 
 
-def test_settings_that_are_not_the_recipes_are_named(tmp_path):
+def test_settings_that_differ_from_the_recipe_are_listed(tmp_path):
     changed = {
         **SHORT,
         "trainer.limit_test_batches": 0.5,
@@ -211,9 +211,9 @@ def test_settings_that_are_not_the_recipes_are_named(tmp_path):
         "trainer.log_every_n_steps": 7,
     }
     (record,) = find_records([write_run(tmp_path / "run", changed=changed)])
-    told = what_differs(record)
-    assert told.startswith("trainer.limit_test_batches 0.5, trainer.max_epochs 8 (recipe 200), model.")
-    assert told.endswith(", and 1 more") and "split_index" not in told
+    text = what_differs(record)
+    assert text.startswith("trainer.limit_test_batches 0.5, trainer.max_epochs 8 (recipe 200), model.")
+    assert text.endswith(", and 1 more") and "split_index" not in text
     assert "model" not in what_differs(record, ablation=True)
     (plain,) = find_records([write_run(tmp_path / "plain")])
     assert what_differs(plain) == ""
@@ -224,10 +224,10 @@ def test_settings_that_are_not_the_recipes_are_named(tmp_path):
     assert what_differs(own).startswith(f"{header}; trainer.max_epochs 8")
 
 
-def test_a_run_that_says_what_it_changed_is_tabled_without_torch(tmp_path):
+def test_stored_differences_are_shown_without_importing_torch(tmp_path):
     run = write_run(tmp_path / "run", changed=SHORT)
     (record,) = find_records([run])
-    edit(run, changed="as it was told then", presets_digest=presets_digest(record))
+    edit(run, changed="as recorded then", presets_digest=presets_digest(record))
     code = f"""
 import sys
 from graphzoo.cli import main
@@ -237,29 +237,29 @@ sys.exit(status)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "as it was told then" in done.stdout
+    assert "as recorded then" in done.stdout
 
 
-def test_what_was_told_of_a_recipe_that_has_changed_since_is_told_anew(tmp_path):
+def test_stored_differences_from_a_changed_recipe_are_computed_again(tmp_path):
     run = write_run(tmp_path / "run", changed=SHORT)
     edit(run, changed="", presets_digest="of another text")
     (record,) = find_records([run])
     assert what_differs(record).startswith("trainer.max_epochs 8 (recipe 200)")
 
 
-def test_what_was_told_stands_where_the_recipe_cannot_be_read(tmp_path, monkeypatch):
+def test_stored_differences_are_kept_if_the_recipe_cannot_be_read(tmp_path, monkeypatch):
     run = write_run(tmp_path / "run", changed=SHORT)
-    edit(run, changed="as it was told then", presets_digest="of another text")
+    edit(run, changed="as recorded then", presets_digest="of another text")
 
     def broken(*_):
         raise UsageError("recipe.yaml, line 3: not YAML")
 
     monkeypatch.setattr(settings, "presets_digest", broken)
     (record,) = find_records([run])
-    assert what_differs(record) == "as it was told then"
+    assert what_differs(record) == "as recorded then"
 
 
-def test_the_report_and_a_row_name_them_too(tmp_path):
+def test_report_and_row_list_differing_settings(tmp_path):
     for seed in (0, 1):
         write_run(tmp_path / f"row/seed-{seed}", seed=seed, changed=SHORT)
     blocks = results_section(group_records(find_records([tmp_path / "row/seed-0"]))).blocks
@@ -280,7 +280,7 @@ def test_a_run_resumed_with_other_settings_is_not_averaged_in_a_row(tmp_path):
         average(tmp_path, runs, model="galit", data="cora", recipe="galit/cora", published={})
 
 
-def test_a_row_and_single_runs_are_told_apart(tmp_path, capsys):
+def test_a_row_and_single_runs_have_different_names(tmp_path, capsys):
     write_row(tmp_path / "row")
     run = write_run(tmp_path / "single", seed=7)
     table = printed(capsys, tmp_path, "--format=markdown", "--commands")
@@ -293,16 +293,16 @@ def test_a_row_and_single_runs_are_told_apart(tmp_path, capsys):
     assert printed(capsys, tmp_path, "--published").count("galit") == table.count("| galit") == 2
 
 
-def test_a_narrow_table_says_below_what_differs(tmp_path, capsys, monkeypatch):
+def test_a_narrow_table_lists_differences_as_notes(tmp_path, capsys, monkeypatch):
     write_run(tmp_path / "run", changed=SHORT)
-    told = "trainer.max_epochs 8 (recipe 200)"
-    assert told in next(line for line in printed(capsys, tmp_path).splitlines() if "cora" in line)
+    text = "trainer.max_epochs 8 (recipe 200)"
+    assert text in next(line for line in printed(capsys, tmp_path).splitlines() if "cora" in line)
     monkeypatch.setattr(overview, "_FILE_WIDTH", 80)
     lines = printed(capsys, tmp_path).splitlines()
-    assert f"(1) {told}" in lines and any("(1)" in line and "cora" in line for line in lines)
+    assert f"(1) {text}" in lines and any("(1)" in line and "cora" in line for line in lines)
 
 
-def test_recipes_say_shortly_what_differs_and_the_kept_rows_say_the_same():
+def test_differences_in_recipes_are_short_and_those_of_the_kept_rows():
     shipped = [preset for preset in list_presets("recipe") if "differs" in preset.header]
     assert len(shipped) > 20
     for preset in shipped:
@@ -312,8 +312,8 @@ def test_recipes_say_shortly_what_differs_and_the_kept_rows_say_the_same():
     for path in rows:
         row = json.loads(path.read_text(encoding="utf-8"))
         recipe = find_recipe(row["model"], row["recipe"] or "", row["data"])
-        said = recipe.header.get("differs", "") if recipe else ""
-        assert (row["differs"] or "").startswith(said), path  # options of its own may follow
+        differs = recipe.header.get("differs", "") if recipe else ""
+        assert (row["differs"] or "").startswith(differs), path  # the row's own options may follow
     short = [
         preset
         for preset in list_presets("recipe")
@@ -337,7 +337,7 @@ def averages(decay=0.999, **others):
 
 
 def test_averages_of_the_weights_are_a_setting(tmp_path, capsys):
-    """Runs with and without them are not seeds of one row; a callback that looks on makes no difference."""
+    """Runs with and without them are of different settings; a callback that only watches changes nothing."""
     kinds = {"plain": None, "watched": [WATCHER], "averaged": [averages()], "both": [WATCHER, averages()]}
     for seed, (name, callbacks) in enumerate(kinds.items()):
         write_run(tmp_path / name, seed=seed, changed={"trainer.callbacks": callbacks})
@@ -353,8 +353,8 @@ def test_averages_of_the_weights_are_a_setting(tmp_path, capsys):
 @pytest.mark.parametrize(
     "callbacks", [[averages()], [averages(0.9, update_starting_at_step=5), WATCHER], "own"]
 )
-def test_the_command_of_a_run_has_its_averages(tmp_path, callbacks):
-    """Only with what is not the class's own default, and without what looks on."""
+def test_the_command_of_a_run_has_its_averaging_callback(tmp_path, callbacks):
+    """Arguments with the default of the class, and callbacks that only watch, are left out."""
     callbacks = (
         [{"class_path": "of.nobody.Callback", "init_args": {"x": 1}}] if callbacks == "own" else callbacks
     )
@@ -370,7 +370,7 @@ def test_the_command_of_a_run_has_its_averages(tmp_path, callbacks):
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch.callbacks", "graphzoo.callbacks"])
-def test_both_spellings_of_a_callback_are_one(package):
+def test_both_spellings_of_a_callback_have_one_hash(package):
     entry = {"class_path": f"{package}.Of", "init_args": {"x": 1, "y": None}}
     long = {"class_path": f"{package}.module.Of", "init_args": {"x": 1}}
     assert config_hash({"trainer": {"callbacks": [entry]}}) == config_hash({"trainer": {"callbacks": long}})
@@ -380,7 +380,7 @@ def test_both_spellings_of_a_callback_are_one(package):
     )
 
 
-def test_a_setting_that_is_younger_than_a_run_does_not_set_it_apart():
+def test_new_settings_with_their_default_keep_the_hash():
     def hash_of(**arguments):
         return config_hash(
             {"data": {"class_path": "graphzoo.datamodules.KGDataModule", "init_args": arguments}}
@@ -395,13 +395,13 @@ def test_a_setting_that_is_younger_than_a_run_does_not_set_it_apart():
 @pytest.mark.parametrize(
     "damaged", [[1], "text", [{"class_path": "a.B", "init_args": [1]}], [None], {"a": 1}]
 )
-def test_damaged_callbacks_are_no_crash(tmp_path, capsys, damaged):
+def test_damaged_callbacks_are_ignored(tmp_path, capsys, damaged):
     write_run(tmp_path / "run", changed={"trainer.callbacks": damaged})
     assert "galit" in printed(capsys, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         ["--trainer.callbacks=null"],
         ["--trainer.callbacks.decay=0.9"],
@@ -417,14 +417,14 @@ def test_damaged_callbacks_are_no_crash(tmp_path, capsys, damaged):
         ],
     ],
 )
-def test_the_printed_command_has_the_same_settings(tmp_path, asked):
+def test_the_printed_command_has_the_same_settings(tmp_path, options):
     def settings_of(words):
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
             assert main([*words, "--print_config"]) == 0
         return text.getvalue()
 
-    config = settings_of(["fit", "--model=knowformer", "--data=umls", *asked])
+    config = settings_of(["fit", "--model=knowformer", "--data=umls", *options])
     header = "# graphzoo 0.1.0\n# model: knowformer\n# data: umls\n# recipe: knowformer/umls\n"
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(header + config)
@@ -433,7 +433,7 @@ def test_the_printed_command_has_the_same_settings(tmp_path, asked):
     assert config_hash(yaml.safe_load(again)) == record.hash
 
 
-def test_a_run_without_the_averages_of_its_recipe_says_so(tmp_path):
+def test_changed_callbacks_of_the_recipe_are_listed(tmp_path):
     words = ["fit", "--model=knowformer", "--data=umls", "--print_config"]
     found = []
     for name, extra in (
@@ -456,7 +456,7 @@ def test_a_run_without_the_averages_of_its_recipe_says_so(tmp_path):
     assert wider == f"{whole}; WarmupEMAWeightAveraging decay 0.9" and '"decay": 0.9' in wider_again
 
 
-def test_changed_settings_are_shown_where_no_score_is_published(tmp_path, capsys):
+def test_changed_settings_are_shown_without_published_scores(tmp_path, capsys):
     run = write_run(tmp_path / "run", data="digits", recipe="galit/digits", changed=SHORT)
     (record,) = find_records([run])
     edit(run, changed="trainer.max_epochs 8", presets_digest=presets_digest(record))
@@ -473,7 +473,7 @@ def test_a_row_behind_a_link_in_another_folder_is_listed_once(tmp_path):
 
 
 def test_a_report_counts_a_training_once(tmp_path):
-    """A test of it, the same folder by another name, and another checkpoint of it are no further runs."""
+    """A test of it, and the same folder by another name, are not further runs."""
     run = write_run(tmp_path / "run", test=0.9)
     tested = write_run(tmp_path / "tested", test=0.9)
     (tested / "metrics.csv").unlink()
@@ -506,18 +506,18 @@ def test_a_row_that_is_named_twice_is_one_line(tmp_path):
         assert len(collect(paths)) == 1
 
 
-def test_runs_of_links_keep_the_hash_they_had_before_the_option_to_standardise():
+def test_standardize_features_with_its_default_keeps_the_hash_of_link_runs():
     for name, same in (("LinkDataModule", True), ("NodeDataModule", False)):
         data = {"class_path": f"graphzoo.datamodules.{name}", "init_args": {"batch_size": 5}}
         for value in (None, False):
             younger = {**data, "init_args": {**data["init_args"], "standardize_features": value}}
             assert (config_hash({"data": data}) == config_hash({"data": younger})) is same
-        asked = {**data, "init_args": {**data["init_args"], "standardize_features": True}}
-        assert config_hash({"data": asked}) != config_hash({"data": data})
+        options = {**data, "init_args": {**data["init_args"], "standardize_features": True}}
+        assert config_hash({"data": options}) != config_hash({"data": data})
 
 
-def test_of_untested_runs_of_one_seed_the_newest_counts(tmp_path):
-    """A trial that was killed and begun anew."""
+def test_the_newest_of_untested_runs_of_a_seed_counts(tmp_path):
+    """The first run was killed and started again."""
     for place, name in enumerate(("killed", "again", "other")):
         run = write_run(tmp_path / name, seed=place // 2, finished=False)
         for file in ("metrics.csv", "config.yaml"):

@@ -1,4 +1,4 @@
-"""The mean of several runs, and which runs have none."""
+"""The mean of several runs, and runs that cannot be averaged."""
 
 import json
 
@@ -13,7 +13,7 @@ from graphzoo.runs.series import _same, runs_of
     ("what", "remedy"),
     [("config_hash", "Move .*seed-1 away"), ("data_fingerprint", "give another folder: --out")],
 )
-def test_runs_that_are_not_alike_have_no_mean_and_the_remedy_helps(tmp_path, what, remedy):
+def test_runs_with_other_settings_or_data_are_not_averaged(tmp_path, what, remedy):
     for seed in (0, 1):
         (tmp_path / f"seed-{seed}").mkdir()
         result = {"metrics": {"test/mrr": 0.5}, "config_hash": "a", "data_fingerprint": "b"}
@@ -24,15 +24,15 @@ def test_runs_that_are_not_alike_have_no_mean_and_the_remedy_helps(tmp_path, wha
     assert len(read_runs(tmp_path, runs_of("0", ""))) == 1
 
 
-def test_a_run_without_test_scores_is_in_no_row(tmp_path):
+def test_a_run_without_test_scores_is_refused(tmp_path):
     (tmp_path / "seed-0").mkdir()
     (tmp_path / "seed-0" / "results.json").write_text(json.dumps({"metrics": {}}))
     with pytest.raises(UsageError, match="has no test scores.*\n.*limit_test_batches=0"):
         read_runs(tmp_path, runs_of("0", ""))
 
 
-def test_options_in_another_order_are_the_same_but_for_files():
-    """The last of two configuration files and an option wins."""
+def test_options_may_change_their_order_but_configuration_files_may_not():
+    """A configuration file overrides the options before it."""
     one = ["--config", "a.yaml", "--model.lr=0.1"]
     assert not _same(one, ["--model.lr=0.1", "--config=a.yaml"]) and _same(one, list(one))
     assert _same(["--model.lr=0.1", "--data.path=./a"], ["--data.path", "a", "--model.lr=0.1"])

@@ -1,4 +1,4 @@
-"""Checkpoints are found by what a user types, wherever the user stands."""
+"""Checkpoints are found by a run, a folder or a file, from any current folder."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_a_checkpoint_is_found_from_any_folder(run, tmp_path, monkeypatch, folde
     assert found is not None and found.resolve() == run
 
 
-def test_a_file_outside_of_a_run_has_none(tmp_path, monkeypatch):
+def test_a_checkpoint_outside_of_a_run_has_no_run(tmp_path, monkeypatch):
     (tmp_path / "some.ckpt").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     assert locate("fit", "some.ckpt") == (Path("some.ckpt"), None)
     assert run_of(Path("some.ckpt")) is None
 
 
-def test_a_heuristic_has_nothing_to_begin_again(tmp_path):
+def test_a_heuristic_has_no_checkpoint(tmp_path):
     (tmp_path / "config.yaml").write_text("# model: heuristic.cn\nmodel: {}\n")
     with pytest.raises(UsageError, match="A heuristic has none"):
         locate("predict", str(tmp_path))

@@ -1,4 +1,4 @@
-"""metrics.csv and the runs of a folder: what is read, what belongs together, what is refused."""
+"""Reading metrics.csv and the runs of a folder, grouping runs, and refusing damaged files."""
 
 import json
 
@@ -15,12 +15,12 @@ def write_metrics(path, *lines):
     return path
 
 
-def test_a_step_lies_where_its_epoch_does(tmp_path):
+def test_steps_are_placed_within_their_epoch(tmp_path):
     path = write_metrics(
         tmp_path / "metrics.csv",
         "step,epoch,train/loss,val/mrr,lr-Adam",
         "1,0,4.0,,",
-        "1,,,,0.5",  # the learning rate's monitor names no epoch
+        "1,,,,0.5",  # LearningRateMonitor logs no epoch
         "3,0,2.0,,",
         "3,0,,0.5,",
         "5,1,1.0,,",
@@ -43,32 +43,32 @@ def test_long_runs_show_one_value_per_epoch():
     assert [x for x, _ in found.of("val/mrr")] == [1, 2, 3, 4, 5, 6]
 
 
-def test_the_line_of_the_test_moves_no_epoch(tmp_path):
-    """The test at the end is logged under the last step and the epoch of the best checkpoint."""
+def test_the_row_of_the_test_changes_no_epoch(tmp_path):
+    """The test is logged with the last step, but with the epoch of the best checkpoint."""
     lines = ["step,epoch,val/acc,test/acc", "0,0,0.1,", "1,1,0.2,", "2,2,0.1,", "3,1,,0.3"]
     found = read_curves(write_metrics(tmp_path / "metrics.csv", *lines))
     assert found.of("val/acc") == [(1.0, 0.1), (2.0, 0.2), (3.0, 0.1)]
     assert "test/acc" not in found.values
 
 
-def test_a_line_cut_off_is_left_out(tmp_path):
+def test_an_incomplete_last_line_is_ignored(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,epoch,val/acc\n0,0,0.5\n1,1,0.")
     assert read_curves(path).of("val/acc") == [(1.0, 0.5)]
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "expected"),
     [
         (["step,epoch,val/acc", "0,0,0.5", "1,one,0.5"], "metrics.csv, line 3"),
         (["step,epoch,val/acc", "0,0,high"], "'high'"),
         (["time,acc", "1,2"], "no column `step`"),
     ],
 )
-def test_damaged_metrics_are_named(tmp_path, lines, told):
+def test_damaged_metrics_are_named(tmp_path, lines, expected):
     with pytest.raises(UsageError, match="(?s)metrics.csv.*\n") as error:
         read_curves(write_metrics(tmp_path / "metrics.csv", *lines))
-    assert told in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_means_and_thinned_curves():
@@ -83,7 +83,7 @@ def test_means_and_thinned_curves():
     assert thin(points[:90], 100) == points[:90]
 
 
-def test_runs_of_a_setting_belong_together(tmp_path):
+def test_runs_are_grouped_by_setting(tmp_path):
     write_row(tmp_path / "row")
     for seed in (5, 6):
         write_run(tmp_path / "own" / str(seed), seed=seed, changed={"model.encoder.dropout": 0.1})
@@ -98,7 +98,7 @@ def test_runs_of_a_setting_belong_together(tmp_path):
     assert row.label != own.label and "dropout=0.1" in own.label
 
 
-def test_a_run_may_be_named_by_one_of_its_files_and_still_be_training(tmp_path):
+def test_a_run_in_training_is_found_by_one_of_its_files(tmp_path):
     run = write_run(tmp_path / "run", finished=False)
     [group] = group_records(find_records([run / "metrics.csv"]))
     assert group.label == "galit on cora" and group.figures() == {}

@@ -1,4 +1,4 @@
-"""One writer for each run directory."""
+"""The lock of a run directory, which lets one process write."""
 
 import errno
 import gc
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def holder():
-    """`holder(run)`: another process that holds a run's lock until it is killed."""
+    """`holder(run)` starts a process that holds the lock of a run until it is killed."""
     begun = []
 
     def hold(run):
@@ -52,14 +52,14 @@ def holder():
         "resume if it is dead"
     ),
 )
-def test_the_second_writer_of_a_run_is_told_who_is_the_first(trained, cli, holder):
+def test_a_second_writer_is_refused_and_the_first_one_named(trained, cli, holder):
     shutil.copytree(trained, "run")
     before = {path.name: path.read_bytes() for path in Path("run").glob("*.*")}
     process = holder("run")
     refused = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert refused.status == 2
-    for told in (f"process {process.pid} on ", "since 2", f"rm {Path('run').absolute() / LOCK}", "--run_dir"):
-        assert told in refused.err, refused.err
+    for part in (f"process {process.pid} on ", "since 2", f"rm {Path('run').absolute() / LOCK}", "--run_dir"):
+        assert part in refused.err, refused.err
     Path("run", LOCK).rename("left-behind")
     assert {path.name: path.read_bytes() for path in Path("run").glob("*.*")} == before
     Path("left-behind").rename(Path("run", LOCK))
@@ -78,7 +78,7 @@ def test_a_run_that_fails_leaves_no_lock_and_no_folder(fit):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """`recorded(**changes)`: the lock of a run whose file was left behind, with changes in what it says."""
+    """`recorded(**changes)` leaves a lock file of this process, with these changes, and returns its lock."""
 
     def write(**changes):
         lock = RunLock(tmp_path)
@@ -104,7 +104,7 @@ def recorded(tmp_path):
         ("fuse.sshfs", "rw", True),
     ],
 )
-def test_other_machines_count_where_locks_do_not_reach_them(
+def test_a_lock_file_of_another_machine_holds_where_locks_are_local(
     recorded, tmp_path, monkeypatch, kind, options, is_held
 ):
     mounts = tmp_path / "mountinfo"
@@ -125,8 +125,8 @@ def test_other_machines_count_where_locks_do_not_reach_them(
     ("changes", "is_held"),
     [({}, True), ({"started": "1"}, False), ({"boot": "another"}, True), ({"process": 2**22 + 1}, False)],
 )
-def test_without_locks_the_file_counts(recorded, monkeypatch, changes, is_held):
-    """The process is this one: it lives, unless it began at another time or has another number."""
+def test_without_file_locks_the_process_in_the_lock_file_counts(recorded, monkeypatch, changes, is_held):
+    """The lock file names this process, unless the start time or the process number is changed."""
 
     def refuse(*arguments):
         raise OSError(errno.ENOLCK, "no locks available")
@@ -180,8 +180,8 @@ sys.stdin.read()
     "one starts, the other is refused",
 )
 @pytest.mark.parametrize("left", ["nothing", "of a dead process"])
-def test_without_locks_one_of_two_gets_the_run(recorded, tmp_path, left):
-    """Between looking and taking each waits as long as the other needs to look."""
+def test_without_file_locks_one_of_two_gets_the_run(recorded, tmp_path, left):
+    """Each process sleeps between reading and taking the lock, so that the other one reads meanwhile."""
     if left != "nothing":
         recorded(started="1")
     command = [sys.executable, "-c", RACE, str(tmp_path)]
@@ -191,17 +191,17 @@ def test_without_locks_one_of_two_gets_the_run(recorded, tmp_path, left):
     for process in both:
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.stdout.readline() for process in both]
+    printed = [process.stdout.readline() for process in both]
     for process in both:
         process.communicate()
-    assert said.count("held\n") == 1, said
-    holder = both[said.index("held\n")]
-    (refused,) = [line for line in said if line != "held\n"]
+    assert printed.count("held\n") == 1, printed
+    holder = both[printed.index("held\n")]
+    (refused,) = [line for line in printed if line != "held\n"]
     assert f"is being written by process {holder.pid} on " in refused
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
-def test_what_a_dead_process_was_about_to_remove_is_told(recorded, tmp_path, monkeypatch):
+def test_the_file_of_a_process_that_died_while_removing_is_named(recorded, tmp_path, monkeypatch):
     def refuse(*arguments):
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -215,7 +215,7 @@ def test_what_a_dead_process_was_about_to_remove_is_told(recorded, tmp_path, mon
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"process": {"a": []}}', "\xff" * 9000])
-def test_a_damaged_lock_file_is_no_lock(tmp_path, text):
+def test_a_damaged_lock_file_holds_no_lock(tmp_path, text):
     (tmp_path / LOCK).write_text(text)
     lock = RunLock(tmp_path)
     lock.take()
@@ -224,8 +224,8 @@ def test_a_damaged_lock_file_is_no_lock(tmp_path, text):
     lock.release()
 
 
-def test_a_file_that_goes_while_it_is_looked_at_is_no_hindrance(tmp_path, monkeypatch):
-    """Another process ends, and takes its file along, between two looks of this one."""
+def test_a_lock_file_may_vanish_while_it_is_read(tmp_path, monkeypatch):
+    """Another process ends and removes its file between two system calls of this one."""
     (tmp_path / LOCK).write_text("")
     look = os.lstat
 
@@ -243,7 +243,7 @@ def test_a_file_that_goes_while_it_is_looked_at_is_no_hindrance(tmp_path, monkey
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_both_answers_of_posix_mean_that_it_is_held(recorded, monkeypatch, number):
+def test_both_error_numbers_of_posix_mean_that_the_lock_is_held(recorded, monkeypatch, number):
     def refuse(*arguments):
         raise OSError(number, os.strerror(number))
 
@@ -252,7 +252,7 @@ def test_both_answers_of_posix_mean_that_it_is_held(recorded, monkeypatch, numbe
         recorded().take()
 
 
-def test_to_ask_whether_a_lock_is_held_does_not_give_it_back(tmp_path):
+def test_is_held_does_not_release_the_lock(tmp_path):
     lock = RunLock(tmp_path)
     assert not lock.is_held()
     lock.take()
@@ -261,7 +261,7 @@ def test_to_ask_whether_a_lock_is_held_does_not_give_it_back(tmp_path):
     assert not lock.is_held()
 
 
-def test_a_lock_that_was_given_back_leaves_nothing_behind(tmp_path):
+def test_a_released_lock_is_garbage_collected(tmp_path):
     lock = RunLock(tmp_path)
     lock.take()
     lock.release()
@@ -275,7 +275,7 @@ def test_a_lock_that_was_given_back_leaves_nothing_behind(tmp_path):
     "name", ["plain", "with space", "größe", "back\\slash", "no\u00a0break", "form\x0cfeed"]
 )
 def test_mounts_of_any_name_are_found(tmp_path, monkeypatch, name):
-    """The kernel writes spaces and backslashes in octal, everything else as it is."""
+    """/proc/self/mountinfo has spaces and backslashes in octal, and other characters as they are."""
     folder = tmp_path / name
     folder.mkdir()
     written = str(folder).replace("\\", "\\134").replace(" ", "\\040")
@@ -295,7 +295,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
 
 @pytest.fixture
 def full_disk(tmp_path):
-    """A file system of 100 KiB that is full; only a superuser can make one."""
+    """A full file system of 100 KiB; skipped without the rights to mount one."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)]
@@ -317,13 +317,13 @@ def full_disk(tmp_path):
 @pytest.mark.fault(
     "the file system of the run directory is full before the run starts", "refused; no file remains"
 )
-def test_no_room_for_a_run(full_disk, fit):
+def test_a_run_on_a_full_disk_is_refused(full_disk, fit):
     result = fit("--run_dir", str(full_disk / "run"), status=1)
     assert "No space left on device" in result.err and str(full_disk / "run") in result.err.replace("\n", "")
     assert [path.name for path in full_disk.iterdir()] == ["fill"]
 
 
-def test_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
+def test_a_lock_file_that_cannot_be_written_is_removed(tmp_path, monkeypatch):
     def no_room(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -335,7 +335,7 @@ def test_a_lock_that_cannot_be_written_goes_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
-def test_a_folder_that_cannot_be_written_names_the_way_on(tmp_path, monkeypatch, number):
+def test_a_folder_that_cannot_be_written_is_refused_with_a_remedy(tmp_path, monkeypatch, number):
     def refused(*arguments):
         raise OSError(number, os.strerror(number))
 
@@ -354,7 +354,7 @@ def test_a_folder_that_cannot_be_written_names_the_way_on(tmp_path, monkeypatch,
 @pytest.mark.slow
 @pytest.mark.fault("HOME cannot be written", "the run is the same, without caches")
 def test_a_home_that_cannot_be_written(tiny_kg, tmp_path):
-    """/proc takes no file, not even root's."""
+    """Not even root can write files to /proc."""
     command = (
         f"fit --model knowformer --data kg --data.path {tiny_kg} --trainer smoke --run_dir {tmp_path}/run"
     )

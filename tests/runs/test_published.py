@@ -1,4 +1,4 @@
-"""How results compare with published ones."""
+"""Comparison of results with published ones."""
 
 import json
 
@@ -12,12 +12,12 @@ from graphzoo.runs.series import runs_of
 
 
 @pytest.mark.parametrize("metric", ["mr", "test/rmse", "test/whole_graph/mr"])
-def test_of_errors_one_run_is_never_better_and_a_worse_one_is_told(metric):
+def test_errors_are_compared_the_other_way_round_and_one_run_is_never_better(metric):
     assert compare(metric, 200.0, 100.0, None) == "above" and compare(metric, 50.0, 100.0, None) == "met"
     assert compare(metric, 50.0, 100.0, None, std=1.0, runs=3) == "below"
 
 
-def test_an_error_between_0_and_1_is_no_proportion():
+def test_an_error_below_1_is_not_treated_as_a_proportion():
     assert compare("rmse", 0.45, 0.44, None, tested=400) == "above"
     assert compare("acc", 0.45, 0.44, None, tested=400) == "met"
 
@@ -36,7 +36,7 @@ def test_an_error_between_0_and_1_is_no_proportion():
         ("galit", "cora", "cora", "geom-gcn", True),
     ],
 )
-def test_links_under_another_protocol_have_no_published_figure(
+def test_published_scores_of_links_hold_for_their_protocol_only(
     tmp_path, model, recipe, data, protocol, compares
 ):
     names = {"model": model, "data": data, "recipe": f"{model}/{recipe}"}

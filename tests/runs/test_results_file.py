@@ -1,4 +1,4 @@
-"""Which runs are of one setting."""
+"""The hash of a configuration, and undefined metrics in results.json."""
 
 import copy
 import json
@@ -17,12 +17,12 @@ CONFIG = {
 }
 
 
-def test_runs_without_an_optimiser_of_their_own_keep_the_hash_of_earlier_versions():
+def test_the_hash_without_an_own_optimiser_is_that_of_earlier_versions():
     assert config_hash(CONFIG) == "3c52b778ed27"
     assert config_hash({**CONFIG, "optimizer": None, "lr_scheduler": None}) == config_hash(CONFIG)
 
 
-def test_runs_of_another_optimiser_or_length_are_of_another_setting():
+def test_optimiser_schedule_and_length_change_the_hash():
     seen = {config_hash(CONFIG)}
     for section, value in (
         ("optimizer", {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}),
@@ -39,7 +39,7 @@ def refuse_constant(name):
     raise ValueError(f"{name} is not JSON")
 
 
-def test_a_metric_that_is_not_defined_is_null_in_the_file_and_nan_for_its_readers(tmp_path):
+def test_an_undefined_metric_is_null_in_the_file_and_nan_when_it_is_read(tmp_path):
     path = tmp_path / "results.json"
     write_results(
         path, {"metrics": {"test/auroc": math.nan, "test/mrr": 0.5}, "validation": {"best": math.inf}}
@@ -51,7 +51,7 @@ def test_a_metric_that_is_not_defined_is_null_in_the_file_and_nan_for_its_reader
     )
 
 
-def test_a_row_keeps_that_one_of_its_runs_has_no_figure(tmp_path):
+def test_a_row_keeps_the_undefined_metric_of_a_run(tmp_path):
     metrics = average_metrics([{"test/auroc": 0.5}, {"test/auroc": math.nan}], {})
     path = tmp_path / "row.json"
     write_results(path, {"model": "galit", "data": "own", "metrics": metrics})

@@ -5,8 +5,8 @@ import math
 from graphzoo.runs.tables import print_rows
 
 
-def test_a_mean_that_is_nan_has_no_difference(capsys):
+def test_a_nan_mean_is_printed_without_difference(capsys):
     figure = {"mean": math.nan, "std": None, "paper": 0.85, "paper_std": None, "values": [math.nan]}
     print_rows("row", [{"name": None, "metrics": {"test/acc": figure}}])
-    told = capsys.readouterr().out
-    assert "85.00" in told and "-nan" not in told
+    out = capsys.readouterr().out
+    assert "85.00" in out and "-nan" not in out

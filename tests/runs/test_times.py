@@ -1,4 +1,4 @@
-"""How long runs took, and what recipes say of it."""
+"""The time of runs, in results.json and in the headers of recipes."""
 
 import json
 
@@ -25,13 +25,13 @@ def test_the_time_of_a_run_is_read_from_a_recipe(measured, seconds):
     assert claimed_seconds(measured) == (None if seconds is None else pytest.approx(seconds))
 
 
-def test_most_recipes_that_were_measured_say_how_long_a_run_takes():
+def test_most_measured_recipes_state_the_time_of_a_run():
     measured = [preset.header.get("measured", "") for preset in list_presets("recipe")]
     with_time = [text for text in measured if claimed_seconds(text)]
     assert len(with_time) > 60, "the form of the headers has changed"
 
 
-def test_a_resumed_run_took_all_of_its_parts(tmp_path):
+def test_the_time_of_a_run_is_read_from_its_results(tmp_path):
     assert taken_seconds(tmp_path) is None
     for content, seconds in [
         ({"seconds": 5.0, "fit_seconds": 60.0}, 60.0),

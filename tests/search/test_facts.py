@@ -1,4 +1,4 @@
-"""What a graph's facts and a table of scores say in words."""
+"""Facts of a graph, and the advice from a table of scores."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def row(model, score, *, margin=0.01, seconds=10.0):
 
 
 @pytest.mark.parametrize(
-    ("rows", "told", "expected"),
+    ("rows", "words", "expected"),
     [
         ([row("sage", 0.9), row("galit", 0.8)], "neighbours say little",
          "Take sage: it leads galit by 0.100, more than chance (0.010). Neighbours say little. Graph "
@@ -27,15 +27,15 @@ def row(model, score, *, margin=0.01, seconds=10.0):
          "Take sage: it leads mlp by 0.100, more than chance (0.010)."),
     ],
 )  # fmt: skip
-def test_advice_names_the_best_and_what_is_within_chance(rows, told, expected):
-    assert sentence(rows, told, ("galit", "nodeformer")) == expected
+def test_advice_names_the_best_model_and_those_within_chance(rows, words, expected):
+    assert sentence(rows, words, ("galit", "nodeformer")) == expected
 
 
 @pytest.mark.parametrize(
-    ("same", "told"),
+    ("same", "expected"),
     [(True, ("100 %", "say much")), (False, ("0 %", "differ, which says something as well"))],
 )
-def test_edges_inside_a_class_are_counted_without_the_test_labels(same, told):
+def test_edges_inside_a_class_are_counted_without_test_labels(same, expected):
     count = 40
     y = torch.arange(count) % 2
     edges = torch.stack([torch.arange(count - 2), torch.arange(2, count)])
@@ -54,26 +54,26 @@ def test_edges_inside_a_class_are_counted_without_the_test_labels(same, told):
             data = {**data, "y": torch.where(masks["test_mask"], 1 - y, y)}
         module = NodeDataModule.from_data(data)
         module.setup()
-        found, said = of_nodes(module)
+        found, text = of_nodes(module)
         facts[wrong] = dict(found)["edges inside a class"]
-        words.append(said)
-    assert words[0].startswith(told[0]) and words[0].endswith(told[1]) and facts[True] == facts[False], (
-        "labels of the test split are not read"
-    )
+        words.append(text)
+    assert (
+        words[0].startswith(expected[0]) and words[0].endswith(expected[1]) and facts[True] == facts[False]
+    ), "labels of the test split are not read"
 
 
 def test_links_and_triples_have_facts():
     links = LinkDataModule.from_edge_index(make_link_graph().train.t())
     links.setup()
-    found, told = of_links(links)
+    found, words = of_links(links)
     shared = dict(found)["validation links with a common neighbour"]
-    assert told.startswith(f"{shared} of the links join nodes with a common neighbour")
+    assert words.startswith(f"{shared} of the links join nodes with a common neighbour")
     triples = KGDataModule("umls")
     triples.setup()
     assert dict(of_triples(triples)[0])["entities"] == "135"
 
 
-def test_advice_says_who_was_stopped_and_gives_points_where_the_table_has_per_cent():
+def test_advice_names_stopped_models_and_gives_differences_in_points():
     rows = [row("sgc", 0.9) | {"is_cut": True}, row("gcn", 0.895), row("galit", 0.862) | {"is_cut": True}]
     assert sentence(rows, "", ("galit",), percent=True) == (
         "sgc leads, but gcn is within chance (1.0 points). Graph transformers are not worth it here: the "

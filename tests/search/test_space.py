@@ -1,4 +1,4 @@
-"""Search spaces: what files may say, which values lie inside, how options become a configuration."""
+"""Search spaces: their files, the values that they contain, and the configuration made of options."""
 
 import random
 
@@ -57,7 +57,7 @@ def test_a_space_is_read(tmp_path):
         ("space: {model.lr: [1]}\noptions: {model.lr: 2}", "is in both `space` and `options`"),
     ],
 )
-def test_wrong_spaces_are_refused_by_name(tmp_path, text, message):
+def test_wrong_spaces_are_refused(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as caught:
         read_space(path)
@@ -74,7 +74,7 @@ def test_wrong_spaces_are_refused_by_name(tmp_path, text, message):
         (Range(0.0, 1.0, step=0.25), [0.0, 0.75, 1.0], [0.3]),
     ],
 )
-def test_what_lies_inside(choice, inside, outside):
+def test_values_inside_and_outside_of_a_choice(choice, inside, outside):
     assert [value for value in inside if not choice.holds(value)] == []
     assert [value for value in outside if choice.holds(value)] == []
 
@@ -83,15 +83,15 @@ def test_what_lies_inside(choice, inside, outside):
     "choice, median",
     [
         (Range(0.0, 0.8, step=0.1), 0.4),
-        (Range(0.1, 0.75, step=0.2), 0.3),  # 0.7 is the last
+        (Range(0.1, 0.75, step=0.2), 0.3),  # 0.1, 0.3, 0.5, 0.7
         (Range(2, 9, step=3), 5),
-        (Range(1, 1024, log=True), 23),  # of 0.5 .. 1024.5
+        (Range(1, 1024, log=True), 23),  # log-uniform on [0.5, 1024.5], then rounded
         (Range(0.001, 10.0, log=True), 0.1),
         (Range(1, 9), 5),
         (Range(-1.0, 1.0), 0.0),
     ],
 )
-def test_what_a_comparison_draws_lies_inside_and_is_even(choice, median):
+def test_values_drawn_for_a_comparison_lie_inside_around_the_median(choice, median):
     draw = random.Random(0)
     drawn = sorted(_value(draw, choice) for _ in range(1001))
     assert all(choice.holds(value) for value in drawn)
@@ -100,7 +100,7 @@ def test_what_a_comparison_draws_lies_inside_and_is_even(choice, median):
         assert len(set(drawn)) == int((choice.high - choice.low) / choice.step + 1e-9) + 1
 
 
-def test_settings_of_today_are_found_whatever_their_place(tmp_path):
+def test_settings_that_the_space_contains_are_found(tmp_path):
     space = read_space(
         write(tmp_path, "space: {model.lr: [0.1], model.encoder.gamma: [0.2, 0.3], data.split: [a]}")
     )
@@ -115,7 +115,7 @@ names = st.sampled_from(
 
 @given(st.dictionaries(names, st.integers(0, 9)), st.dictionaries(names, st.integers(0, 9)))
 def test_options_become_a_configuration(first, second):
-    """Later options win, everything else stays, and the file says the same after being written and read."""
+    """Later options win, all others stay, and the base is not changed."""
     base = nested(first)
     kept = yaml.safe_dump(base)
     whole = nested(second, base)
@@ -131,13 +131,13 @@ def test_options_become_a_configuration(first, second):
 
 @pytest.mark.parametrize("names", [("model.encoder", "model.encoder.num_layers"),
                                    ("model.encoder.num_layers", "model.encoder")])  # fmt: skip
-def test_a_class_that_is_named_stays_beside_its_arguments(names):
+def test_a_class_and_its_arguments_are_joined_in_any_order(names):
     values = {"model.encoder": "graphzoo.encoders.NodeFormer", "model.encoder.num_layers": 2}
     encoder = {"class_path": "graphzoo.encoders.NodeFormer", "init_args": {"num_layers": 2}}
     assert nested({name: values[name] for name in names}) == {"model": {"init_args": {"encoder": encoder}}}
 
 
-def test_the_shipped_spaces_are_whole():
+def test_shipped_spaces_have_title_claim_and_choices():
     presets = list_presets("search")
     assert presets
     for preset in presets:
@@ -145,7 +145,7 @@ def test_the_shipped_spaces_are_whole():
         assert read_space(preset.path).choices
 
 
-def test_numbers_that_yaml_takes_for_words_are_numbers(tmp_path):
+def test_numbers_that_yaml_reads_as_strings_are_numbers(tmp_path):
     text = (
         "space:\n  model.lr: [1e-3, 1.5e3, 0.1]\n  model.weight_decay: {low: 1e-5, high: 1.5e1, log: true}\n"
     )
@@ -156,7 +156,7 @@ def test_numbers_that_yaml_takes_for_words_are_numbers(tmp_path):
     }
 
 
-def test_options_that_a_configuration_has_not_are_named(tmp_path):
+def test_options_that_a_configuration_lacks_are_found(tmp_path):
     text = "space:\n  trainer.max_epoch: [1, 2]\n  trainer.max_epochs: [1, 2]\n  model.lrr: [1.0]\n"
     text += "  trainer.logger.project: [a, b]\n"
     space = read_space(write(tmp_path, text))

@@ -1,4 +1,4 @@
-"""Optuna's study of a search, in its process."""
+"""The Optuna study of a search."""
 
 import warnings
 
@@ -11,7 +11,7 @@ from graphzoo.search.study import TrialStudy
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_a_study_leaves_the_process_as_it_was(tmp_path, capfd, sampler):
+def test_a_study_changes_no_warnings_or_logging(tmp_path, capfd, sampler):
     space = Space(tmp_path / "space.yaml", {"model.lr": Choice((0.1, 0.01))})
     with warnings.catch_warnings():
         warnings.simplefilter("error", optuna.exceptions.ExperimentalWarning)
@@ -23,8 +23,8 @@ def test_a_study_leaves_the_process_as_it_was(tmp_path, capfd, sampler):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_grid_proposes_as_many_as_are_asked_for_and_goes_on_from_there(tmp_path):
-    """A space of 10^12 combinations, of which no list is made."""
+def test_a_grid_proposes_up_to_a_number_of_trials_and_continues(tmp_path):
+    """The space has 10^12 combinations, which must not all be listed."""
     choices = {f"model.option{i}": Choice(tuple(range(100))) for i in range(6)}
     study = TrialStudy(
         tmp_path,
@@ -41,8 +41,8 @@ def test_a_grid_proposes_as_many_as_are_asked_for_and_goes_on_from_there(tmp_pat
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("maximize", 1), ("minimize", -1)])
-def test_only_what_cannot_win_is_hopeless(tmp_path, direction, sign):
-    """A run to come may be as good as any so far: the trial's own, and those of trials that were given up."""
+def test_a_trial_is_hopeless_only_if_it_cannot_become_the_best(tmp_path, direction, sign):
+    """Its remaining runs may be as good as any run so far, also of this trial and of pruned ones."""
     space = Space(tmp_path / "space.yaml", {"model.lr": Choice((0.1, 0.01))})
     study = TrialStudy(tmp_path, space, direction=direction, sampler="tpe", seed=0, num_runs=3)
 

@@ -1,4 +1,4 @@
-"""Sweep files: the search space, one source, as `wandb sweep` takes it and `graphzoo fit` understands it."""
+"""Sweep files made of a search space: `wandb sweep` accepts them, and `graphzoo fit` their options."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ DISTRIBUTIONS = {"int_uniform": int, "uniform": (int, float), "log_uniform_value
 
 
 def valid(sweep):
-    """What Weights & Biases says of sweep files, as far as we write any of it."""
+    """Check the rules of Weights & Biases for the parts of sweep files that graphzoo writes."""
     assert set(sweep) <= KEYS and sweep["method"] in ("bayes", "random", "grid")
     assert set(sweep["metric"]) == {"name", "goal"} and sweep["metric"]["goal"] in ("maximize", "minimize")
     assert sweep["parameters"]
@@ -35,7 +35,7 @@ def valid(sweep):
 
 
 def agent(sweep, choose):
-    """The command line that an agent makes of it, without the program's name: values as Python writes."""
+    """Arguments of the command that an agent starts, with values as `str` gives them."""
     values = {
         name: choose(parameter.get("values") or [parameter["min"], parameter["max"]])
         for name, parameter in sweep["parameters"].items()
@@ -96,7 +96,7 @@ def space(tmp_path, monkeypatch):
     )
 
 
-def test_fit_understands_what_an_agent_calls(space, capsys):
+def test_fit_accepts_the_command_of_an_agent(space, capsys):
     words = [
         "search",
         "galit",
@@ -126,7 +126,7 @@ def test_fit_understands_what_an_agent_calls(space, capsys):
         assert found["trainer"]["logger"][0]["class_path"].endswith("WandbLogger")
 
 
-def test_what_the_command_line_sets_is_not_searched_and_nothing_is_overwritten(space, capsys):
+def test_typed_options_are_not_searched_and_no_file_is_overwritten(space, capsys):
     words = ["search", "galit", "cora", "--space=space.yaml", "--sweep=sweep.yaml"]
     assert cli.main([*words, "--model.lr=0.5"]) == 0
     sweep = yaml.safe_load(Path("sweep.yaml").read_text())
@@ -138,7 +138,7 @@ def test_what_the_command_line_sets_is_not_searched_and_nothing_is_overwritten(s
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         (["--seeds=0,1"], "a trial of a sweep is one run"),
         (["--window=5"], "--window is for trials"),
@@ -147,19 +147,19 @@ def test_what_the_command_line_sets_is_not_searched_and_nothing_is_overwritten(s
         (["--sampler=grid"], "is a range in space.yaml"),
     ],
 )
-def test_what_a_sweep_cannot_do_is_refused(space, capsys, more, said):
+def test_options_that_a_sweep_cannot_have_are_refused(space, capsys, more, expected):
     assert cli.main(["search", "galit", "cora", "--space=space.yaml", "--sweep=s.yaml", *more]) == 2
-    told = capsys.readouterr().err
-    assert said in told and len(told.splitlines()) <= 6 and not Path("s.yaml").exists()
+    err = capsys.readouterr().err
+    assert expected in err and len(err.splitlines()) <= 6 and not Path("s.yaml").exists()
 
 
 @pytest.mark.parametrize("name", ["file/s.yaml", "x" * 300])
-def test_an_unwritable_file_is_named_with_a_way_out(space, capsys, name):
+def test_an_unwritable_file_is_refused_with_a_remedy(space, capsys, name):
     Path("file").write_text("no folder")
     assert cli.main(["search", "galit", "cora", "--space=space.yaml", f"--sweep={name}"]) == 2
-    told = capsys.readouterr().err
-    assert f"--sweep {name} cannot be written" in told and "Give a file in a folder" in told
-    assert "Traceback" not in told and len(told.splitlines()) <= 6
+    err = capsys.readouterr().err
+    assert f"--sweep {name} cannot be written" in err and "Give a file in a folder" in err
+    assert "Traceback" not in err and len(err.splitlines()) <= 6
 
 
 def test_a_file_is_never_overwritten(tmp_path):

@@ -6,7 +6,7 @@ from graphzoo.datamodules import NodeDataModule
 
 @pytest.fixture
 def small(tmp_path):
-    """`small(**changes, settings={...})`: a NodeDataModule on the small graph."""
+    """`small(**changes, settings={...})` makes a NodeDataModule of the small graph."""
 
     def make(settings=None, **changes):
         path = write_npz(tmp_path / f"small{len(list(tmp_path.iterdir()))}.npz", **changes)

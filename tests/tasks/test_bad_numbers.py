@@ -1,4 +1,4 @@
-"""NaN and infinity stop a run before they reach a checkpoint; a diverged epoch is never the best."""
+"""NaN and infinity stop a run before they are saved in a checkpoint; a diverged epoch is never the best."""
 
 import math
 from dataclasses import replace
@@ -17,7 +17,7 @@ STEP = 5
 
 
 class Break(Callback):
-    """Puts a bad number where `kind` says, at one optimiser step or in the second validation."""
+    """Sets NaN or infinity in a place given by `kind`, at one optimiser step or in the second validation."""
 
     def __init__(self, kind, value=math.nan):
         self.kind, self.value = kind, value
@@ -52,7 +52,7 @@ WHAT = {
     "weights": "no good checkpoint is overwritten; the run stops with the names of the weights",
     "scores": "no metric is computed; the run stops with split, step and the names of the weights",
 }
-SAID = {
+MESSAGES = {
     "loss": r"the loss is nan; the weights of \w+[\w.]* are not finite \(epoch \d, step 5\)",
     "gradient": r"the gradient of \w+[\w.]* is not finite \(epoch \d, step 5\)",
     "large gradient": r"the gradient of \w+[\w.]* is too large: its norm is infinite \(epoch \d, step 5\)",
@@ -79,7 +79,7 @@ def as_param(kind, case, value):
 @pytest.mark.parametrize(("kind", "case", "value"), [as_param(*tried) for tried in TRIED])
 def test_a_bad_number_stops_the_run(tmp_path, monkeypatch, kind, case, value):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NonFiniteError, match=SAID[kind]) as caught:
+    with pytest.raises(NonFiniteError, match=MESSAGES[kind]) as caught:
         train(CASES[case], tmp_path / "run", more=[NanGuard(), Break(kind, value)])
     lines = str(caught.value).splitlines()
     assert lines[1] == "Lower --model.lr or add --trainer.gradient_clip_val 1.0"
@@ -92,7 +92,7 @@ def test_a_bad_number_stops_the_run(tmp_path, monkeypatch, kind, case, value):
         assert all(bool(value.isfinite().all()) for value in state.values())
 
 
-def test_a_run_in_float16_is_told_of_wider_numbers(tmp_path):
+def test_a_run_in_float16_is_advised_to_use_another_precision(tmp_path):
     case = replace(CASES[KG], trainer={**CASES[KG].trainer, "precision": "16-true"})
     with pytest.raises(NonFiniteError, match=r"\nTake --trainer\.precision bf16-true or 16-mixed: "):
         train(case, tmp_path / "run", more=[NanGuard(), Break("scores")])
@@ -100,17 +100,17 @@ def test_a_run_in_float16_is_told_of_wider_numbers(tmp_path):
 
 @pytest.mark.parametrize("kind", ["loss", "gradient", "large gradient"])
 @pytest.mark.parametrize("case", [KG, NODES])
-def test_a_guard_that_looks_once_a_step_says_the_same(tmp_path, monkeypatch, kind, case):
-    """On a GPU the loss of each part of a step is looked at after the last, before the weights change."""
+def test_a_guard_that_reads_once_per_step_has_the_same_messages(tmp_path, monkeypatch, kind, case):
+    """On a GPU the guard reads the losses of a step's micro-batches together, before the weights change."""
     monkeypatch.setattr(nan_guard, "_is_waited_for", lambda value: True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(NonFiniteError, match=SAID[kind]):
+    with pytest.raises(NonFiniteError, match=MESSAGES[kind]):
         train(CASES[case], tmp_path / "run", more=[NanGuard(), Break(kind)])
     state = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["state_dict"]
     assert all(bool(value.isfinite().all()) for value in state.values())
 
 
-def test_a_guard_that_looks_once_a_step_keeps_the_first_bad_loss(monkeypatch):
+def test_a_guard_that_reads_once_per_step_reports_the_first_bad_loss(monkeypatch):
     monkeypatch.setattr(nan_guard, "_is_waited_for", lambda value: True)
     monkeypatch.setattr(nan_guard, "values_of_processes", lambda _, loss: torch.cat([torch.ones(1), loss]))
     monkeypatch.setattr(nan_guard, "texts_of_processes", lambda _, text: ["mine", "theirs"])
@@ -123,20 +123,20 @@ def test_a_guard_that_looks_once_a_step_keeps_the_first_bad_loss(monkeypatch):
     with pytest.raises(NonFiniteError, match=r"the loss is inf in process 1; theirs \(epoch 0, step 3\)"):
         guard.on_before_optimizer_step(trainer, module, None)
     guard.on_before_backward(trainer, module, torch.tensor(0.5))
-    guard.on_before_optimizer_step(trainer, module, None)  # of the next step
+    guard.on_before_optimizer_step(trainer, module, None)  # the next step
     guard.on_before_backward(trainer, module, torch.tensor(math.nan))
     guard.on_train_start(trainer, module)
-    guard.on_before_optimizer_step(trainer, module, None)  # of another fit
+    guard.on_before_optimizer_step(trainer, module, None)  # another fit
 
 
-class Told(LightningModule):
-    """Its validation metric is what it is told, epoch by epoch."""
+class Scripted(LightningModule):
+    """Logs a given validation metric in each epoch."""
 
-    monitor = "val/told"
+    monitor = "val/given"
 
-    def __init__(self, figures):
+    def __init__(self, values):
         super().__init__()
-        self.figures, self.weight = figures, torch.nn.Parameter(torch.ones(1))
+        self.values, self.weight = values, torch.nn.Parameter(torch.ones(1))
 
     def train_dataloader(self):
         return torch.utils.data.DataLoader([0.0])
@@ -148,7 +148,7 @@ class Told(LightningModule):
         return self.weight.sum()
 
     def validation_step(self, batch, batch_idx):
-        self.log("val/told", self.figures[self.current_epoch], batch_size=1)
+        self.log("val/given", self.values[self.current_epoch], batch_size=1)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -161,31 +161,31 @@ class Told(LightningModule):
 )
 @pytest.mark.parametrize(("mode", "best"), [("max", 0.75), ("min", 0.25)])
 def test_a_diverged_epoch_is_never_the_best(tmp_path, mode, best):
-    """Trap: ModelCheckpoint takes the first epoch whatever its metric, and no later one beats infinity."""
-    figures = [math.nan, math.inf, -math.inf, 0.5, math.nan, best, math.inf, -math.inf]
+    """ModelCheckpoint would keep the first epoch with any metric, and none is better than infinity."""
+    values = [math.nan, math.inf, -math.inf, 0.5, math.nan, best, math.inf, -math.inf]
     callback = BestCheckpoint(tmp_path, mode=mode, seconds=0)
     trainer = Trainer(
-        max_epochs=len(figures), callbacks=[callback], logger=False, accelerator="cpu",
+        max_epochs=len(values), callbacks=[callback], logger=False, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
     )  # fmt: skip
-    trainer.fit(Told(figures))
+    trainer.fit(Scripted(values))
     assert float(callback.best_model_score) == best
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 5
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_without_a_good_epoch_there_is_no_best(tmp_path):
+def test_without_a_finite_epoch_there_is_no_best(tmp_path):
     callbacks = [BestCheckpoint(tmp_path, seconds=0), LastCheckpoint(tmp_path)]
     trainer = Trainer(
         max_epochs=2, callbacks=callbacks, logger=False, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
     )  # fmt: skip
-    trainer.fit(Told([math.nan, math.nan]))
+    trainer.fit(Scripted([math.nan, math.nan]))
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["last.ckpt"]
 
 
-class Spoiled(Told):
-    """Its weight is NaN when the first epoch ends."""
+class Spoiled(Scripted):
+    """Its weight becomes NaN at the end of the first epoch."""
 
     def on_train_epoch_end(self):
         self.weight.data.fill_(math.nan)
@@ -196,7 +196,7 @@ class Spoiled(Told):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [BestCheckpoint, LastCheckpoint])
-def test_checkpoints_hold_no_nan_without_a_guard_either(tmp_path, kind):
+def test_checkpoints_without_a_guard_refuse_nan(tmp_path, kind):
     trainer = Trainer(
         max_epochs=1, callbacks=[kind(tmp_path)], logger=False, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,

@@ -1,4 +1,4 @@
-"""Memory that runs out in a step of a training: it continues in halves, with the gradients of whole steps."""
+"""A training step that runs out of memory is repeated in halves, with the gradients of the whole step."""
 
 import logging
 from functools import partial
@@ -43,7 +43,7 @@ TASKS = {
 
 
 class Gate(torch.autograd.Function):
-    """Passes states on, and raises where there are too many of them."""
+    """Identity that raises if there are too many states."""
 
     @staticmethod
     def forward(ctx, states, where, count, refuse):
@@ -58,7 +58,7 @@ class Gate(torch.autograd.Function):
 
 
 def fit(make, folder, where="", most=0, since=2, precision="32-true", **settings):
-    """A training of four steps; after the first `since` there is room for `most` samples at once."""
+    """Train for four steps; from step `since` on, only `most` samples fit into memory at once."""
     seed_everything(0, verbose=False)
     task, data = make(**settings)
     trainer = Trainer(max_steps=4, precision=precision, default_root_dir=folder, **QUIET)
@@ -96,7 +96,7 @@ def fit(make, folder, where="", most=0, since=2, precision="32-true", **settings
 @pytest.mark.parametrize("parts", [None, 12], ids=["whole", "parts"])
 @pytest.mark.parametrize("where", ERRORS)
 @pytest.mark.parametrize("name", TASKS)
-def test_a_step_goes_on_in_halves_and_learns_the_same(name, where, parts, tmp_path, caplog):
+def test_a_step_in_halves_trains_the_same(name, where, parts, tmp_path, caplog):
     whole, _, losses = fit(TASKS[name], tmp_path, micro_batch_size=parts)
     with caplog.at_level(logging.WARNING, logger="graphzoo"):
         halved, refused, same = fit(TASKS[name], tmp_path, where, most=7, micro_batch_size=parts)
@@ -109,7 +109,7 @@ def test_a_step_goes_on_in_halves_and_learns_the_same(name, where, parts, tmp_pa
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("where", ERRORS)
-def test_halves_have_the_gradients_of_micro_batches_in_bf16(where, tmp_path):
+def test_halves_in_bf16_have_the_gradients_of_micro_batches(where, tmp_path):
     parts, _, _ = fit(queries, tmp_path, precision="bf16-mixed", micro_batch_size=6)
     halved, refused, _ = fit(
         queries, tmp_path, where, most=7, since=0, precision="bf16-mixed", micro_batch_size=24
@@ -120,14 +120,14 @@ def test_halves_have_the_gradients_of_micro_batches_in_bf16(where, tmp_path):
 
 
 class Doubled(KGCompletion):
-    """Has a training step of its own, which only Lightning's call repeats."""
+    """Overrides the training step, which the halves of a backward pass would not call."""
 
     def training_step(self, batch, batch_idx):
         return 2 * super().training_step(batch, batch_idx)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_step_of_ones_own_is_not_made_anew_without_its_own_part(tmp_path):
+def test_an_overridden_step_is_halved_only_in_its_forward_pass(tmp_path):
     def make(**settings):
         return Doubled(KNOWFORMER, loss="bce", lr=0.01), KGDataModule("umls", batch_size=24, **settings)
 
@@ -141,21 +141,21 @@ def test_a_step_of_ones_own_is_not_made_anew_without_its_own_part(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_one_query_alone_is_too_much(tmp_path):
+def test_a_single_query_that_does_not_fit_is_an_error(tmp_path):
     with pytest.raises(OutOfMemoryError, match="training, with one of 24 queries at a time: CUDA") as caught:
         fit(queries, tmp_path, "backward", most=0)
     assert str(caught.value).splitlines()[1].startswith("Take a smaller --model.encoder.hidden_channels")
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_other_errors_of_a_step_pass(tmp_path, monkeypatch):
+def test_other_errors_of_a_step_are_raised(tmp_path, monkeypatch):
     monkeypatch.setitem(ERRORS, "forward", RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="^shapes cannot be multiplied$"):
         fit(queries, tmp_path, "forward", most=7)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_part_of_neighbourhoods_is_the_neighbourhoods_of_the_part(tmp_path):
+def test_a_part_of_a_batch_has_its_part_of_the_neighbourhoods(tmp_path):
     _, data = queries(neighbourhood=40)
     data.prepare_data()
     data.setup("fit")

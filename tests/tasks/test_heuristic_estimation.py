@@ -1,4 +1,4 @@
-"""The regression of heuristics: what is asked, how it is judged, who learns it."""
+"""Estimation of link heuristics by regression: targets, loss, RMSE and learning."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ NAMES = ("cn", "aa", "ra", "katz", "spd", "pagerank")
 
 
 class Oracle(PairEncoder):
-    """Counts common neighbours in the subgraph; `scale` and `shift` are learnt."""
+    """Counts the common neighbours in the subgraph and learns a `scale`."""
 
     def __init__(self, spec):
         super().__init__()
@@ -41,7 +41,7 @@ def data(graph=None, **settings):
 
 
 def ready(encoder, datamodule, **settings):
-    """A task at the beginning of training, outside a trainer."""
+    """A task in its state at the beginning of training, without a trainer."""
     datamodule.setup("fit")
     task = HeuristicEstimation(encoder, **settings)
     task.build(datamodule.spec)
@@ -57,23 +57,23 @@ def ready(encoder, datamodule, **settings):
         is_global_zero=True,
     )
     task.setup("fit")
-    task.fit_to_memory = lambda: None  # it needs a whole trainer
+    task.fit_to_memory = lambda: None  # needs a real trainer
     task.on_fit_start()
     return task
 
 
 @pytest.mark.parametrize("hide_link", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_pair_is_asked_for_its_own_score(name, hide_link):
+def test_the_target_of_every_pair_is_its_score(name, hide_link):
     datamodule = data()
     task = ready(Oracle, datamodule, heuristic=name, hide_link=hide_link)
-    asked = []
-    task.losses = lambda logits, label: asked.append(label) or (logits - label).square()
+    targets_seen = []
+    task.losses = lambda logits, label: targets_seen.append(label) or (logits - label).square()
     targets = HeuristicTargets(datamodule.edge_index("train"), NODES, name, hide_link=hide_link)
     for batch in datamodule.train_dataloader(epoch=0):
         loss = task.training_step(task.on_before_batch_transfer(batch, 0), 0)
         expected = targets(batch.edge_label_index.t())
-        torch.testing.assert_close(asked[-1], expected)
+        torch.testing.assert_close(targets_seen[-1], expected)
         logits = task._logits(batch, "train", None)[0]
         squared = (logits - expected).square().sum() / batch.num_global
         torch.testing.assert_close(loss, squared)
@@ -112,7 +112,7 @@ def test_rmse_is_over_links_and_negatives(relabelled):
         assert float(task.logged[f"{prefix}/rmse"]) == pytest.approx(expected, rel=1e-9)
 
 
-def test_own_negatives_are_judged_too():
+def test_rmse_includes_own_negatives():
     graph = make_link_graph(own_negatives=5, features=False)
     datamodule = data(graph)
     task = ready(Oracle, datamodule)
@@ -124,7 +124,7 @@ def test_own_negatives_are_judged_too():
     assert 0 < float(task.logged["val/rmse"]) < 10
 
 
-def test_who_sees_common_neighbours_learns_them():
+def test_an_encoder_that_counts_common_neighbours_learns_them():
     seed_everything(0, verbose=False)
     task = HeuristicEstimation(Oracle, heuristic="cn", lr=0.02, weight_decay=0.0)
     datamodule = data()
@@ -134,7 +134,7 @@ def test_who_sees_common_neighbours_learns_them():
     assert set(figures) == {"test/rmse"} and figures["test/rmse"] < 0.02
 
 
-def test_pairs_that_were_not_scored_are_told(caplog):
+def test_pairs_that_were_not_scored_are_reported(caplog):
     task, datamodule = HeuristicEstimation(Oracle, heuristic="cn"), data(eval_batch_size=8)
     Trainer(max_epochs=1, limit_val_batches=0, **QUIET).fit(task, datamodule=datamodule)
     Trainer(**QUIET).test(task, datamodule=datamodule, verbose=False)
@@ -143,7 +143,7 @@ def test_pairs_that_were_not_scored_are_told(caplog):
     assert 0 < task.num_evaluated < datamodule.num_tested and "not every pair was scored" in caplog.text
 
 
-def test_marked_nodes_make_the_difference():
+def test_identity_aware_encoders_have_a_lower_error():
     def rmse(aware):
         seed_everything(0, verbose=False)
         task = HeuristicEstimation(
@@ -157,7 +157,7 @@ def test_marked_nodes_make_the_difference():
     assert rmse(True) < 0.8 * rmse(False)
 
 
-def test_the_model_does_not_see_the_link_it_is_asked_about():
+def test_the_link_of_the_pair_is_hidden():
     datamodule = data()
     ready(Oracle, datamodule, heuristic="spd")
     targets = HeuristicTargets(datamodule.edge_index("train"), NODES, "spd")
@@ -168,7 +168,7 @@ def test_the_model_does_not_see_the_link_it_is_asked_about():
         assert (targets.scores(links) >= 2).all()
 
 
-def test_what_makes_no_sense_is_refused():
+def test_wrong_settings_are_refused():
     graph = make_link_graph(features=False, valid_edges_at_test=True)
     with pytest.raises(UsageError, match="tested on another graph"):
         ready(Oracle, data(graph))
@@ -181,7 +181,7 @@ def test_what_makes_no_sense_is_refused():
         task.build(datamodule.spec)
 
 
-def test_a_checkpoint_knows_its_heuristic(tmp_path):
+def test_a_checkpoint_restores_its_heuristic(tmp_path):
     seed_everything(0, verbose=False)
     task = HeuristicEstimation(
         lambda spec: PairGNN(spec, hidden_channels=8), heuristic="katz", hide_link=False

@@ -40,7 +40,7 @@ def same(a, b, **tolerance):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ce", "bce"])
-def test_learns_that_a_grandparent_is_a_parents_parent(tmp_path, loss):
+def test_the_rule_of_grandparents_is_learned(tmp_path, loss):
     torch.manual_seed(0)
     data = KGDataModule(path=str(write_family(tmp_path)), batch_size=20)
     task = make_task(loss=loss, num_negatives=32, lr=1e-2, lr_milestones=[20], weight_decay=0.0)
@@ -56,13 +56,13 @@ def test_learns_that_a_grandparent_is_a_parents_parent(tmp_path, loss):
     assert {row["relation"] for row in task.test_table} == {"all", "grandparent"}
 
 
-def test_one_seed_gives_one_result_and_another_seed_another(tmp_path, family):
+def test_results_depend_on_the_seed(tmp_path, family):
     runs = [weights(fitted(tmp_path, family, make_task(seed=s), {"seed": s})[0]) for s in (1, 1, 2)]
     same(runs[0], runs[1])
     assert any(not torch.equal(runs[0][k], runs[2][k]) for k in runs[0])
 
 
-def test_resuming_is_the_same_as_not_stopping(tmp_path, family):
+def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(tmp_path, family):
     whole, _ = fitted(tmp_path, family, make_task(), max_epochs=4)
     first = make_trainer(tmp_path, max_epochs=2)
     first.fit(make_task(), datamodule=KGDataModule(path=str(family), batch_size=16))
@@ -82,8 +82,8 @@ def test_resuming_is_the_same_as_not_stopping(tmp_path, family):
 @pytest.mark.parametrize("loss", ["ce", "bce"])
 @pytest.mark.parametrize("remove_facts", ["exact", "one_hop"])
 def test_micro_batches_equal_the_batch(tmp_path, family, loss, remove_facts, monkeypatch):
-    """60 triples in batches of 16: the last batch is smaller, and so is its last micro-batch."""
-    # Adam would blow up the last bits of gradients that are zero but for rounding.
+    """With 60 triples in batches of 16, the last batch and its last micro-batch are smaller."""
+    # Adam would scale up gradients that are zero except for rounding.
     monkeypatch.setattr(
         KGCompletion, "configure_optimizers", lambda self: torch.optim.SGD(self.parameters(), lr=0.05)
     )
@@ -103,7 +103,7 @@ def test_micro_batches_equal_the_batch(tmp_path, family, loss, remove_facts, mon
 
 
 def attach(task, family, **data):
-    """The task as it is in the middle of a fit, without running one."""
+    """Prepare the task as a fit does, without training; return its data."""
     trainer = make_trainer(family, max_epochs=0)
     datamodule = KGDataModule(path=str(family), batch_size=16, **data)
     trainer.fit(task, datamodule=datamodule)
@@ -137,8 +137,8 @@ def test_losses_equal_their_definitions(family, monkeypatch):
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 12])
-def test_other_training_answers_leave_the_softmax(tmp_path, neighbourhood):
-    facts = [f"a{i % 7}\tr{i % 2}\tb{i * i % 11}\n" for i in range(60)]  # many answers to a question
+def test_filtered_ce_leaves_other_training_answers_out(tmp_path, neighbourhood):
+    facts = [f"a{i % 7}\tr{i % 2}\tb{i * i % 11}\n" for i in range(60)]  # queries with many answers
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("".join(facts if split == "train" else facts[:1]))
     task = make_task(loss="filtered_ce")
@@ -164,10 +164,10 @@ def test_other_training_answers_leave_the_softmax(tmp_path, neighbourhood):
             torch.testing.assert_close(found[b], logits[b, kept].logsumexp(0) - logits[b, answer[b]])
         (gradient,) = torch.autograd.grad(found.sum(), logits)
         assert gradient.isfinite().all()
-    assert others  # or nothing was tested
+    assert others  # some answers were left out
 
 
-def test_negatives_never_answer_the_query_in_training(family, monkeypatch):
+def test_negatives_are_no_training_answers(family, monkeypatch):
     task = make_task(loss="bce", num_negatives=64)
     datamodule = attach(task, family)
     drawn = []
@@ -191,7 +191,7 @@ def test_negatives_never_answer_the_query_in_training(family, monkeypatch):
             assert (int(batch.head[b]), int(batch.relation[b]), entity) not in answers
 
 
-def test_the_facts_of_the_batch_are_hidden_while_training_and_only_then(family, monkeypatch):
+def test_facts_of_the_batch_are_hidden_only_in_training(family, monkeypatch):
     task = make_task()
     datamodule = attach(task, family)
     masks = []
@@ -202,7 +202,7 @@ def test_the_facts_of_the_batch_are_hidden_while_training_and_only_then(family, 
         lambda *a, edge_mask=None, **k: masks.append(edge_mask) or original(*a, edge_mask=edge_mask, **k),
     )
     batch = one_batch(datamodule)
-    monkeypatch.setattr(task, "log", lambda *args, **kwargs: None)  # Lightning logs inside its loops alone
+    monkeypatch.setattr(task, "log", lambda *args, **kwargs: None)  # Lightning logs only inside its loops
     task.training_step(batch, 0)
     hidden = (~masks[0]).nonzero().squeeze(1)
     count = datamodule.triples("train").shape[0]
@@ -277,7 +277,7 @@ def test_checkpoint_loads_without_code_and_describes_itself(tmp_path, family):
     assert rebuilt.describe()["relations"] == described["relations"]
 
 
-def test_checkpoints_of_others_and_of_the_future_are_refused(tmp_path, family):
+def test_checkpoints_of_other_programs_and_formats_are_refused(tmp_path, family):
     _, trainer = fitted(tmp_path, family, max_epochs=1)
     trainer.save_checkpoint(tmp_path / "model.ckpt")
     checkpoint = torch.load(tmp_path / "model.ckpt", weights_only=True)
@@ -313,12 +313,12 @@ def test_biases_are_not_decayed(family):
         ({"weight_decay": -0.1}, "weight_decay must be at least 0"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         make_task(**settings)
 
 
-def test_misuse_is_explained(tmp_path, family):
+def test_wrong_use_is_refused_with_a_remedy(tmp_path, family):
     with pytest.raises(ValueError, match=r"trainer\.fit\(task, datamodule=\.\.\.\)"):
         make_trainer(tmp_path).fit(make_task(), train_dataloaders=[])
     with pytest.raises(ValueError, match="made without an encoder"):
@@ -342,12 +342,12 @@ def test_misuse_is_explained(tmp_path, family):
         "the option to lower"
     ),
 )
-def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeypatch):
-    # 72 entities, 16 queries at once, width 16, two tensors of four bytes
+def test_a_batch_that_cannot_fit_is_refused_before_training(tmp_path, family, monkeypatch):
+    # Two float32 tensors of 72 entities, 16 queries and 16 channels.
     monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 16 * 16 * 4 - 1)
     with pytest.raises(UsageError, match="16 queries at once over 72 nodes(.|\\n)*--data.micro_batch_size"):
         fitted(tmp_path, family, data={"micro_batch_size": 16})
-    fitted(tmp_path, family, max_epochs=1)  # which is cut into parts where nobody gave their size
+    fitted(tmp_path, family, max_epochs=1)  # without a given size, micro-batches are chosen
     monkeypatch.setattr(memory, "available_bytes", lambda device: 2 * 72 * 8 * 16 * 4 - 1)
     with pytest.raises(UsageError, match="8 queries at once over 72 nodes(.|\\n)*--data.micro_batch_size"):
         fitted(tmp_path, family)
@@ -361,7 +361,7 @@ def test_what_cannot_fit_is_refused_before_it_is_tried(tmp_path, family, monkeyp
         trainer.validate(task, datamodule=trainer.datamodule, verbose=False)
 
 
-def test_a_batch_moves_between_devices_whole():
+def test_a_batch_is_copied_to_a_device():
     tensor = torch.arange(3)
     batch = TripleBatch(tensor, tensor, tensor, tensor, tensor, 3, 1).to("cpu")
     assert len(batch) == 3 and batch.num_global == 3 and torch.equal(batch.head, tensor)
@@ -390,7 +390,7 @@ def test_scores_are_averaged_over_draws_of_the_noise(family, neighbourhood):
 
 
 def renamed(family, folder):
-    """A copy whose relations are called otherwise, and so have each other's numbers."""
+    """A copy of the data with other names of relations, which exchange their numbers."""
     folder.mkdir()
     for file in family.glob("*.txt"):
         text = file.read_text().replace("\tgrandparent\t", "\tz\t").replace("\tparent\t", "\ta\t")
@@ -399,7 +399,7 @@ def renamed(family, folder):
 
 
 @pytest.mark.parametrize("step", ["test", "fit"])
-def test_a_checkpoint_does_not_meet_other_relations(tmp_path, family, step):
+def test_a_checkpoint_is_refused_for_other_relations(tmp_path, family, step):
     _, trainer = fitted(tmp_path, family, max_epochs=1)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     other = KGDataModule(path=str(renamed(family, tmp_path / "other")), batch_size=16)
@@ -408,29 +408,29 @@ def test_a_checkpoint_does_not_meet_other_relations(tmp_path, family, step):
         do(make_task(), datamodule=other, ckpt_path=tmp_path / "a.ckpt")
 
 
-def test_some_of_the_relations_are_tested_as_the_second_graph_of_a_pair(tmp_path):
+def test_a_graph_with_some_of_the_relations_is_tested_as_second_of_a_pair(tmp_path):
     both, few = tmp_path / "both", tmp_path / "few"
     both.mkdir()
     write_family(both, families=24)
-    for split in ("valid", "test"):  # drawn for a graph alone and for one of a pair, as other splits
+    for split in ("valid", "test"):  # drawn, with other results for a single graph and a pair
         (both / f"{split}.txt").unlink()
     few.mkdir()
     (few / "train.txt").write_text("x\tparent\ty\ny\tparent\tz\n")
     (few / "test.txt").write_text("x\tparent\tz\n")
     _, trainer = fitted(tmp_path, both, max_epochs=1)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
-    asked = {"ckpt_path": tmp_path / "a.ckpt", "verbose": False}
+    arguments = {"ckpt_path": tmp_path / "a.ckpt", "verbose": False}
     facts = [("x", "parent", "y")]
     alone = KGDataModule(triples=facts, valid=[], test=[("x", "parent", "x")], name="few")
     with pytest.raises(UsageError, match=r'--data.path "\[TRAINED_ON,few\]"'):
-        make_trainer(tmp_path).test(make_task(), alone, **asked)
+        make_trainer(tmp_path).test(make_task(), alone, **arguments)
     pair = KGDataModule(path=[str(both), str(few)])
-    assert "test/mrr" in make_trainer(tmp_path).test(make_task(), pair, **asked)[0]
+    assert "test/mrr" in make_trainer(tmp_path).test(make_task(), pair, **arguments)[0]
     with pytest.raises(UsageError, match="Give the files that it was trained on"):
-        make_trainer(tmp_path).validate(make_task(), pair, **asked)
+        make_trainer(tmp_path).validate(make_task(), pair, **arguments)
 
 
-def test_there_has_to_be_something_to_test(tmp_path, family):
+def test_data_without_test_triples_are_not_tested(tmp_path, family):
     (family / "test.txt").unlink()
     data = KGDataModule(path=[str(family), str(family)], batch_size=16)
     task, trainer = make_task(), make_trainer(tmp_path, max_epochs=1)
@@ -441,7 +441,7 @@ def test_there_has_to_be_something_to_test(tmp_path, family):
 
 
 @pytest.mark.parametrize("step", ["fit", "test"])
-def test_a_model_in_memory_does_not_meet_other_relations(tmp_path, family, step):
+def test_a_model_in_memory_is_refused_for_other_relations(tmp_path, family, step):
     task, _ = fitted(tmp_path, family, max_epochs=1)
     other = KGDataModule(path=str(renamed(family, tmp_path / "other")), batch_size=16)
     with pytest.raises(UsageError, match="the model was trained with other relations than those of other"):
@@ -454,8 +454,8 @@ class _BreakOff(Callback):
         raise RuntimeError("broken off")
 
 
-def test_the_ranks_of_an_evaluation_that_was_broken_off_are_forgotten(tmp_path, family):
-    """As by Ctrl-C in a notebook: the same targets come again, of other weights."""
+def test_ranks_of_an_interrupted_evaluation_are_discarded(tmp_path, family):
+    """Like after Ctrl-C in a notebook: the same targets are evaluated again, with other weights."""
     data = KGDataModule(path=str(family), batch_size=16, eval_batch_size=4)
     task = make_task(lr=0.1)
     with pytest.raises(RuntimeError, match="broken off"):

@@ -1,4 +1,4 @@
-"""KGCompletion in query neighbourhoods: what is trained, how it is evaluated, what a checkpoint keeps."""
+"""KGCompletion in neighbourhoods of the queries: training, evaluation, prediction and checkpoints."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def fit(folder, path, task=None, *, epochs=1, **data):
     return task, datamodule, trainer
 
 
-def test_neighbourhoods_of_everything_train_as_the_whole_graph_does(family, tmp_path):
+def test_neighbourhoods_with_all_entities_train_like_the_whole_graph(family, tmp_path):
     whole = fit(tmp_path, family)[0].state_dict()
     near = fit(tmp_path, family, neighbourhood=10**6)[0].state_dict()
     assert all(torch.equal(near[name], whole[name]) for name in whole)
@@ -50,7 +50,7 @@ def test_rules_of_grandparents_are_learned_in_neighbourhoods(family, tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["ce", "bce"])
-def test_losses_are_those_of_the_answers_inside(family, tmp_path, loss):
+def test_queries_with_an_answer_outside_are_dropped_in_training(family, tmp_path, loss):
     task, datamodule, _ = fit(tmp_path, family, make_task(loss=loss, num_negatives=4), neighbourhood=5)
     loader = datamodule.train_dataloader(epoch=0)
     whole, fewer = KGDataModule(path=family, batch_size=16), []
@@ -61,7 +61,7 @@ def test_losses_are_those_of_the_answers_inside(family, tmp_path, loss):
         sampler = NeighbourhoodSampler(datamodule.graph("train"), 5)
         _, kept = sampler(full.head, full.relation, full.tail, outside="drop")
         assert torch.equal(near.index, full.index[kept])
-        # no query sees its own fact, in any batch of the loader
+        # The fact of the query is not among the edges, in any batch.
         nodes = near.graph.nodes.flatten()
         source, target = near.graph.edge_index.long()
         query, kind = target // 5, near.graph.edge_type % near.graph.num_relations
@@ -71,7 +71,7 @@ def test_losses_are_those_of_the_answers_inside(family, tmp_path, loss):
     assert any(fewer)
 
 
-def test_entities_outside_rank_behind_all_inside_and_are_never_dropped(family, tmp_path):
+def test_entities_outside_rank_behind_all_inside(family, tmp_path):
     task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
     graph = datamodule.graph("valid")
     head, relation, _ = datamodule.triples("valid").unbind(1)
@@ -86,13 +86,13 @@ def test_entities_outside_rank_behind_all_inside_and_are_never_dropped(family, t
     for b in range(len(head)):
         order = scores[b][~inside[b]].argsort(descending=True, stable=True)
         assert bool((levels[b][~inside[b]][order].diff() >= 0).all())
-    # an answer outside is ranked among all entities
+    # An answer outside is ranked among all entities.
     target = (~inside).float().argmax(1)
     ranks = filtered_ranks(scores, target, torch.zeros_like(inside))
     assert bool((ranks > 6).all())
 
 
-def test_one_query_has_the_scores_that_it_has_in_a_batch(family, tmp_path):
+def test_scores_do_not_depend_on_the_batch(family, tmp_path):
     task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
     graph = datamodule.graph("valid")
     head, relation, _ = datamodule.triples("train")[:20].unbind(1)
@@ -104,7 +104,7 @@ def test_one_query_has_the_scores_that_it_has_in_a_batch(family, tmp_path):
 
 @pytest.fixture
 def near_model(family, tmp_path):
-    """`near_model(loss)` -> a model of neighbourhoods of 6, its graph, and one query: (head, relation)."""
+    """`near_model(loss)` returns a model with neighbourhoods of 6, its graph and a query (head, relation)."""
 
     def make(loss):
         task, datamodule, trainer = fit(tmp_path, family, make_task(loss=loss), neighbourhood=6)
@@ -125,23 +125,23 @@ def near_and_far(model, graph, query):
 
 
 @pytest.mark.parametrize("loss", ["ce", "bce"])
-def test_a_scored_fact_has_a_logit_wherever_it_lies(near_model, loss):
-    """That of `explain`, whatever else is scored; its rank is that of evaluation."""
+def test_a_scored_fact_has_a_logit_inside_and_outside(near_model, loss):
+    """It is that of `explain` and does not depend on other scored facts; the rank is that of evaluation."""
     model, graph, query = near_model(loss)
     near, far = near_and_far(model, graph, query)
-    asked = graph.entities[query[0]], graph.relations[query[1]]
-    assert len(near) == 6 and len(far) > 40  # more than are scored together
+    query_names = graph.entities[query[0]], graph.relations[query[1]]
+    assert len(near) == 6 and len(far) > 40  # more than one batch of far entities
 
-    facts = model.score_table([(*asked, name) for name in [*near, *far]]).set_index("tail")
+    facts = model.score_table([(*query_names, name) for name in [*near, *far]]).set_index("tail")
     assert min(facts["rank"][far]) > 6 >= max(facts["rank"][near])
     for name in [*near[:3], *far[:3], far[40]]:
-        alone = model.score_table([(*asked, name)]).iloc[0]
+        alone = model.score_table([(*query_names, name)]).iloc[0]
         assert (alone["score"], alone["probability"], alone["rank"]) == pytest.approx(
             tuple(facts.loc[name, ["score", "probability", "rank"]]), rel=1e-4
         )
-        if not facts["known"][name]:  # a known fact is hidden when it is explained
-            assert model.explain(*asked, name).score == pytest.approx(facts["score"][name], abs=1e-4)
-    attended = model.explain(*asked, near[0], k=50).attended
+        if not facts["known"][name]:  # `explain` hides known facts
+            assert model.explain(*query_names, name).score == pytest.approx(facts["score"][name], abs=1e-4)
+    attended = model.explain(*query_names, near[0], k=50).attended
     assert set(attended["entity"]) <= set(near) and (attended["weight"] > 0).all()
     inside, outside = facts["score"][near].to_numpy(float), facts["score"][far[40]]
     if loss == "bce":
@@ -151,52 +151,52 @@ def test_a_scored_fact_has_a_logit_wherever_it_lies(near_model, loss):
         assert facts["probability"][far[40]] == pytest.approx(share, rel=1e-4)
 
 
-def test_far_candidates_have_logits_up_to_as_many_as_are_near(near_model):
+def test_as_many_far_candidates_as_near_entities_have_logits(near_model):
     model, graph, query = near_model("ce")
     near, far = near_and_far(model, graph, query)
-    asked = graph.entities[query[0]], graph.relations[query[1]]
-    by_name = dict(zip(far, model.score([(*asked, name) for name in far]), strict=True))
+    query_names = graph.entities[query[0]], graph.relations[query[1]]
+    by_name = dict(zip(far, model.score([(*query_names, name) for name in far]), strict=True))
 
-    few = model.predict(*asked, k=5, candidates=far[:5])
+    few = model.predict(*query_names, k=5, candidates=far[:5])
     assert few["score"].tolist() == pytest.approx([by_name[name] for name in few["tail"]], abs=1e-5)
     assert few["score"].is_monotonic_decreasing and few["probability"].sum() == pytest.approx(1, rel=1e-5)
     for candidates in (graph.entities, list(graph.entities)[1:], far):
-        answers = model.predict(*asked, k=len(candidates), candidates=candidates)
+        answers = model.predict(*query_names, k=len(candidates), candidates=candidates)
         assert answers["score"].is_monotonic_decreasing
         judged = answers["tail"].isin(far) & (answers["probability"] > 1e-9)
         assert int(judged.sum()) == 6
         for name, score in answers[judged][["tail", "score"]].itertuples(index=False):
             assert score == pytest.approx(by_name[name], abs=1e-5)
-    everyone = model.predict(*asked, k=6)
-    assert model.predict(*asked, k=6, candidates=near)["tail"].tolist() == everyone["tail"].tolist()
+    everyone = model.predict(*query_names, k=6)
+    assert model.predict(*query_names, k=6, candidates=near)["tail"].tolist() == everyone["tail"].tolist()
 
 
-def test_known_facts_that_are_dropped_take_no_logit_from_others(near_model, monkeypatch):
+def test_dropped_known_facts_do_not_count_as_candidates_with_logits(near_model, monkeypatch):
     model, graph, query = near_model("ce")
     _, far = near_and_far(model, graph, query)
-    asked = graph.entities[query[0]], graph.relations[query[1]]
-    marked = model.predict(*asked, k=len(far), candidates=far)
+    query_names = graph.entities[query[0]], graph.relations[query[1]]
+    marked = model.predict(*query_names, k=len(far), candidates=far)
     first = marked["tail"][:4].tolist()
     numbers = torch.tensor([graph.entities.index(name) for name in first])
     known = SimpleNamespace(lookup=lambda *_: (torch.zeros(4, dtype=torch.int64), numbers))
     monkeypatch.setitem(vars(model._default), "answers", known)
-    answers = model.predict(*asked, k=len(far), candidates=far, filter_known="drop")
+    answers = model.predict(*query_names, k=len(far), candidates=far, filter_known="drop")
     assert not set(first) & set(answers["tail"]) and len(answers) == len(far) - 4
-    logits = model.score([(*asked, name) for name in answers["tail"][:6]])
+    logits = model.score([(*query_names, name) for name in answers["tail"][:6]])
     assert answers["score"][:6].tolist() == pytest.approx(logits.tolist(), abs=1e-5)
 
 
-def test_who_has_no_logit_has_no_probability_whatever_the_scale(near_model, monkeypatch):
-    """A softmax does not change when all logits do by the same number."""
+def test_candidates_without_logit_have_no_probability_at_any_scale(near_model, monkeypatch):
+    """Softmax is invariant to a common shift of the logits."""
     model, graph, query = near_model("ce")
     near, far = near_and_far(model, graph, query)
-    asked = graph.entities[query[0]], graph.relations[query[1]]
-    facts = [(*asked, name) for name in (near[0], far[0])]
+    query_names = graph.entities[query[0]], graph.relations[query[1]]
+    facts = [(*query_names, name) for name in (near[0], far[0])]
 
     def answers():
         return [
-            model.predict(*asked, k=72).set_index("tail")["probability"],
-            model.predict(*asked, k=72, candidates=far).set_index("tail")["probability"],
+            model.predict(*query_names, k=72).set_index("tail")["probability"],
+            model.predict(*query_names, k=72, candidates=far).set_index("tail")["probability"],
             model.score_table(facts).set_index("tail")["probability"],
         ]
 
@@ -208,19 +208,19 @@ def test_who_has_no_logit_has_no_probability_whatever_the_scale(near_model, monk
             assert now[before.index].to_numpy() == pytest.approx(before.to_numpy(), abs=1e-5)
 
 
-def test_who_is_not_asked_comes_behind_whoever_is(near_model, monkeypatch):
+def test_candidates_without_logit_rank_behind_those_with_one(near_model, monkeypatch):
     model, graph, query = near_model("ce")
     _, far = near_and_far(model, graph, query)
-    asked = graph.entities[query[0]], graph.relations[query[1]]
-    order = model.predict(*asked, k=72, candidates=far)["tail"].tolist()
+    query_names = graph.entities[query[0]], graph.relations[query[1]]
+    order = model.predict(*query_names, k=72, candidates=far)["tail"].tolist()
     monkeypatch.setattr(model.task, "score_far", lambda graph, head, *_: torch.full((len(head),), -1000.0))
-    answers = model.predict(*asked, k=72, candidates=far)
+    answers = model.predict(*query_names, k=72, candidates=far)
     assert set(answers["tail"][:6]) == set(order[:6]) and answers["tail"][6:].tolist() == order[6:]
     assert answers["score"][:6].eq(-1000).all() and answers["score"][6:].max() <= -1020
 
 
-def test_many_queries_about_far_entities_answer_as_one_does(near_model):
-    """More of them than are asked together."""
+def test_many_queries_about_far_entities_have_the_scores_of_single_ones(near_model):
+    """There are more queries than in one batch."""
     model, graph, (_, relation) = near_model("ce")
     heads, tail = [*graph.entities[:70:2]], graph.entities[-1]
     facts = [(head, graph.relations[relation], tail) for head in heads]
@@ -231,8 +231,8 @@ def test_many_queries_about_far_entities_answer_as_one_does(near_model):
     assert answers["score"].tolist() == pytest.approx(together.tolist(), abs=1e-5)
 
 
-def test_far_candidates_heed_the_memory(near_model, monkeypatch):
-    """As all queries do: as many at once as `max_score_bytes` allows, and halves of what runs out."""
+def test_far_candidates_are_scored_in_batches_that_fit_into_memory(near_model, monkeypatch):
+    """Batches have the size allowed by `max_score_bytes`, and are halved if memory runs out."""
     model, graph, query = near_model("ce")
     _, far = near_and_far(model, graph, query)
     facts = [(graph.entities[query[0]], graph.relations[query[1]], name) for name in far]
@@ -254,7 +254,7 @@ def test_far_candidates_heed_the_memory(near_model, monkeypatch):
     assert max(sizes) == 1
 
 
-def test_a_checkpoint_knows_its_neighbourhoods(family, tmp_path):
+def test_a_checkpoint_restores_its_neighbourhoods(family, tmp_path):
     task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, eval_neighbourhood=9)
     file = tmp_path / "model.ckpt"
     trainer.save_checkpoint(file)
@@ -274,7 +274,7 @@ def test_a_checkpoint_knows_its_neighbourhoods(family, tmp_path):
     )
 
 
-def test_explanations_are_of_the_neighbourhood(family, tmp_path):
+def test_facts_are_explained_within_the_neighbourhood(family, tmp_path):
     _, datamodule, trainer = fit(tmp_path, family, make_task(lr=0.02), epochs=10, neighbourhood=8)
     file = tmp_path / "model.ckpt"
     trainer.save_checkpoint(file)
@@ -286,16 +286,16 @@ def test_explanations_are_of_the_neighbourhood(family, tmp_path):
     found = model.explain(*fact, k=3)
     assert len(found.paths) and found.paths["path"][0].count("parent") == 2
     assert len(found.facts) and len(found.attended)
-    # a fact of the graph is hidden: its own edges carry nothing
+    # Edges of an explained training fact are hidden.
     known = [names[i] for names, i in zip(
         (graph.entities, graph.relations, graph.entities), graph.train[0].tolist(), strict=True
     )]  # fmt: skip
-    told = model.explain(*known, k=50)
-    assert told.known
-    assert tuple(known) not in told.facts[["head", "relation", "tail"]].itertuples(index=False, name=None)
+    other = model.explain(*known, k=50)
+    assert other.known
+    assert tuple(known) not in other.facts[["head", "relation", "tail"]].itertuples(index=False, name=None)
 
 
-def test_the_whole_graph_may_be_asked_by_a_model_trained_near(family, tmp_path):
+def test_a_model_of_neighbourhoods_can_be_evaluated_on_the_whole_graph(family, tmp_path):
     task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, protocol="whole_graph")
     figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
     graph = datamodule.graph("test")
@@ -307,17 +307,17 @@ def test_the_whole_graph_may_be_asked_by_a_model_trained_near(family, tmp_path):
     assert 0 < figures["test/neighbourhood/mrr"] <= 1
 
 
-def test_reversed_questions_are_refused_in_neighbourhoods(family, tmp_path):
+def test_reverse_weight_is_refused_in_neighbourhoods(family, tmp_path):
     with pytest.raises(UsageError, match="Take reverse_weight 0"):
         fit(tmp_path, family, make_task(reverse_weight=0.5), neighbourhood=6)
     task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
     task.reverse_weight = 0.5
     with pytest.raises(UsageError, match="in neighbourhoods"):
         task.score_queries(datamodule.graph("valid"), torch.tensor([0]), torch.tensor([0]))
-    fit(tmp_path, family, make_task(reverse_weight=0.5), neighbourhood=10**6)  # the whole graph
+    fit(tmp_path, family, make_task(reverse_weight=0.5), neighbourhood=10**6)  # holds the whole graph
 
 
-def test_entities_outside_have_no_probability_to_speak_of(family, tmp_path):
+def test_entities_outside_have_a_negligible_probability(family, tmp_path):
     _, datamodule, trainer = fit(tmp_path, family, make_task(loss="bce", num_negatives=4), neighbourhood=6)
     file = tmp_path / "model.ckpt"
     trainer.save_checkpoint(file)
@@ -328,7 +328,7 @@ def test_entities_outside_have_no_probability_to_speak_of(family, tmp_path):
     assert float(answers["probability"][6:].max()) < 1e-8 < float(answers["probability"][:6].min())
 
 
-def test_explanations_of_what_is_no_fact_have_the_score_of_the_prediction(family, tmp_path):
+def test_explanations_of_unknown_triples_have_the_predicted_score(family, tmp_path):
     _, datamodule, trainer = fit(tmp_path, family, neighbourhood=12)
     file = tmp_path / "model.ckpt"
     trainer.save_checkpoint(file)
@@ -341,7 +341,7 @@ def test_explanations_of_what_is_no_fact_have_the_score_of_the_prediction(family
         assert model.explain(row.head, row.relation, row.tail).score == pytest.approx(row.score, abs=1e-5)
 
 
-def test_the_protocol_is_named_after_what_is_done(family):
+def test_the_name_of_the_protocol_is_that_of_the_evaluation(family):
     def words(**settings):
         data = KGDataModule(path=family, **settings)
         data.setup()
@@ -353,13 +353,13 @@ def test_the_protocol_is_named_after_what_is_done(family):
     assert words(neighbourhood=6, protocol="whole_graph") == "on the whole graph"
 
 
-def test_one_protocol_alone_is_tested_where_asked(family, tmp_path):
+def test_a_test_can_be_limited_to_one_protocol(family, tmp_path):
     task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, test_both=False)
     figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
     assert not [name for name in figures if "whole_graph" in name]
 
 
-def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tmp_path):
+def test_a_batch_with_all_answers_outside_is_a_step(family, tmp_path):
     datamodule = KGDataModule(path=family, batch_size=1, neighbourhood=2, relation_share=0.0)
     task = KGCompletion(partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2))
     trainer = L.Trainer(
@@ -373,7 +373,7 @@ def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tm
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"neighbourhood": 1}, "neighbourhood must be at least 2, got 1"),
         ({"neighbourhood": "many"}, "a number of entities or 'auto', got 'many'"),
@@ -389,18 +389,18 @@ def test_a_batch_whose_answers_all_lie_outside_is_a_step_all_the_same(family, tm
         ({"neighbourhood": 5, "protocol": "both"}, "protocol must be one of"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong, told):
-    with pytest.raises(UsageError, match=told):
+def test_wrong_settings_are_refused(wrong, message):
+    with pytest.raises(UsageError, match=message):
         KGDataModule(**wrong)
 
 
 @pytest.mark.parametrize("stored", [5, {"num_nodes": "x"}, {"num_nodes": 10, "else": 1}, {"num_nodes": True}])
-def test_what_a_damaged_checkpoint_says_of_neighbourhoods_is_refused(stored):
+def test_a_damaged_description_of_neighbourhoods_is_refused(stored):
     with pytest.raises(ValueError):
         NeighbourhoodSpec.from_dict(stored)
 
 
-def test_later_epochs_look_farther(family):
+def test_later_epochs_have_larger_neighbourhoods(family):
     data = KGDataModule(path=family, batch_size=16, neighbourhood=4, later_neighbourhoods={2: 9})
     data.setup()
     sizes = [next(iter(data.train_dataloader(epoch=epoch))).graph.num_nodes for epoch in range(4)]
@@ -408,7 +408,7 @@ def test_later_epochs_look_farther(family):
 
 
 @pytest.mark.parametrize("loss", ["ce", "bce"])
-def test_a_last_stage_on_the_whole_graph_has_its_batches_and_losses(family, tmp_path, loss):
+def test_later_epochs_on_the_whole_graph_have_its_batches_and_losses(family, tmp_path, loss):
     near = {"neighbourhood": 4, "later_neighbourhoods": {2: 10**6, 1: 9}, "protocol": "whole_graph"}
     task, datamodule, trainer = fit(tmp_path, family, make_task(loss=loss), epochs=3, **near)
     assert datamodule.describe_queries() == (
@@ -430,7 +430,7 @@ def test_a_last_stage_on_the_whole_graph_has_its_batches_and_losses(family, tmp_
         task._trainer.datamodule = datamodule
     costs = datamodule.step_costs()
     assert costs[0] < costs[1] < costs[2]
-    # a test of the graph asks in neighbourhoods, too, which costs less than as much again
+    # A test on the whole graph is repeated in neighbourhoods, which cost less.
     assert 1 < datamodule.test_cost < 1.5 and plain.test_cost == 1
     other = KGDataModule(path=family, neighbourhood=4)
     other.setup()
@@ -441,7 +441,7 @@ def test_a_last_stage_on_the_whole_graph_has_its_batches_and_losses(family, tmp_
     assert figures["val/mrr"] == again["val/mrr"]
 
 
-def test_auto_takes_the_whole_of_a_small_graph_and_parts_of_a_large_one(family, tmp_path):
+def test_auto_chooses_the_whole_graph_or_neighbourhoods_by_size(family, tmp_path):
     small = KGDataModule(path=family, neighbourhood="auto")
     small.setup()
     assert small.neighbourhood is None and small.neighbourhoods is None
@@ -458,11 +458,11 @@ def test_auto_takes_the_whole_of_a_small_graph_and_parts_of_a_large_one(family, 
         "trained in neighbourhoods of 300 entities; evaluated in neighbourhoods of 1,000 entities, "
         "validated on 250 of 600 triples (by the size of the graph)"
     )
-    asked = sum(batch.target.numel() for batch in large.val_dataloader())
-    assert asked == 2 * 250 == large.num_valid
+    num_targets = sum(batch.target.numel() for batch in large.val_dataloader())
+    assert num_targets == 2 * 250 == large.num_valid
 
 
-def test_larger_neighbourhoods_cost_more_and_equal_ones_the_same(family, tmp_path):
+def test_costs_of_steps_depend_on_the_size_of_neighbourhoods(family, tmp_path):
     datamodule = KGDataModule(path=family, batch_size=16, neighbourhood=5, later_neighbourhoods={2: 5, 3: 20})
     datamodule.setup()
     costs = datamodule.step_costs()
@@ -474,7 +474,7 @@ def test_larger_neighbourhoods_cost_more_and_equal_ones_the_same(family, tmp_pat
     assert same.step_costs() == {}
 
 
-def test_a_graph_that_fits_says_which_sizes_are_not_used(family):
+def test_a_graph_smaller_than_the_neighbourhood_is_described_as_whole(family):
     datamodule = KGDataModule(path=family, neighbourhood=10**6, eval_neighbourhood=5)
     datamodule.setup()
     assert datamodule.asks_near

@@ -1,4 +1,4 @@
-"""Links by an encoder of queries that sees the neighbourhood of each source."""
+"""Link prediction by a query encoder in the neighbourhood of each source."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from graphzoo.sampling import NeighbourhoodSampler
 
 
 def everything(datamodule, monkeypatch):
-    """Neighbourhoods that hold the whole graph."""
+    """Let the data module sample neighbourhoods with all nodes."""
     datamodule.setup()
     few = datamodule.neighbourhoods("train")
     assert few is not None
@@ -25,7 +25,7 @@ def batches_of(datamodule):
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_neighbourhoods_of_everything_are_the_whole_graph(directed, monkeypatch):
+def test_neighbourhoods_with_all_nodes_score_like_the_whole_graph(directed, monkeypatch):
     graph = make_link_graph(is_directed=directed)
     whole = build("knowformer", data(graph, batch_size=1))
     near_data = data(graph, batch_size=1, neighbourhood=8)
@@ -35,7 +35,7 @@ def test_neighbourhoods_of_everything_are_the_whole_graph(directed, monkeypatch)
         torch.testing.assert_close(
             near.score_batch(batch, "valid"), whole.score_batch(batch, "valid"), atol=1e-5, rtol=1e-5
         )
-        # what hides the links of a batch, from all its pairs, hides the one link from itself
+        # On the whole graph the links of a batch are hidden from all its pairs, so take a batch of one link.
         link = batch.part(0, 1)
         assert link.edge_label.tolist() == [1]
         found, expected = (task._logits(link, "train", 5)[0] for task in (near, whole))
@@ -43,7 +43,7 @@ def test_neighbourhoods_of_everything_are_the_whole_graph(directed, monkeypatch)
         torch.testing.assert_close(gradient(near, [link]), gradient(whole, [link]), atol=1e-5, rtol=1e-4)
 
 
-def test_the_protocol_is_named_after_what_is_done():
+def test_the_name_of_the_protocol_is_that_of_the_evaluation():
     def words(batching="sources", **settings):
         module = data(**settings)
         module.setup()
@@ -58,7 +58,7 @@ def test_the_protocol_is_named_after_what_is_done():
 
 
 @pytest.mark.parametrize("structured", [False, True])
-def test_no_pair_sees_its_own_link_and_all_see_their_target(structured, monkeypatch):
+def test_neighbourhoods_hold_the_target_but_not_the_link_of_a_pair(structured, monkeypatch):
     datamodule = data(neighbourhood=8, num_negatives=2, structured_negatives=structured)
     task = build("knowformer", datamodule)
     seen = []
@@ -82,7 +82,7 @@ def test_no_pair_sees_its_own_link_and_all_see_their_target(structured, monkeypa
         assert edges
         assert not any((b, u, v) in edges or (b, v, u) in edges for (u, v), b in rows.items())
         assert all((u, v) in links for _, u, v in edges)
-        if structured:  # nor do the negatives beside it, or the link would be known by its absence
+        if structured:  # the link is hidden from its negatives too, else its absence would mark it
             link = (batch.edge_label_index[:, ::3]).t().tolist()
             assert batch.edge_label[::3].all() and not batch.edge_label[1::3].any()
             assert not any((b, *link[b // 3]) in edges for b in range(len(batch)))
@@ -90,7 +90,7 @@ def test_no_pair_sees_its_own_link_and_all_see_their_target(structured, monkeypa
 
 
 @pytest.mark.parametrize("hides", [True, False])
-def test_a_link_is_hidden_from_itself_unless_asked_otherwise(hides):
+def test_the_link_of_a_pair_is_hidden_if_hide_positives(hides):
     datamodule = data(neighbourhood=8, num_negatives=1)
     fit("knowformer", datamodule, 1, hide_positives=hides)
     own = []
@@ -112,7 +112,7 @@ def test_a_batch_without_neighbourhoods_is_refused_with_the_remedy():
         task.training_step(batch, 0)
 
 
-def test_parts_and_order_of_a_batch_do_not_show():
+def test_gradients_and_scores_do_not_depend_on_parts_of_a_batch():
     whole = data(neighbourhood=8)
     cut = data(neighbourhood=8, micro_batch_size=16)
     one = gradient(build("knowformer", whole), batches_of(whole)[:1])
@@ -126,7 +126,7 @@ def test_parts_and_order_of_a_batch_do_not_show():
     torch.testing.assert_close(torch.cat(halves), scores, atol=1e-6, rtol=1e-6)
 
 
-def test_outside_is_behind_all_inside():
+def test_nodes_outside_rank_behind_all_inside():
     datamodule = data(neighbourhood=8, eval_neighbourhood=10)
     task = build("knowformer", datamodule)
     head = torch.arange(6)
@@ -140,7 +140,7 @@ def test_outside_is_behind_all_inside():
     assert (scores.masked_fill(inside, -float("inf")).amax(1) < lowest).all()
 
 
-def test_it_learns_and_a_loaded_model_scores_as_it_did():
+def test_communities_are_learned_and_a_loaded_model_has_the_same_scores():
     datamodule = data(batch_size=32, neighbourhood=12)
     task, trainer = fit("knowformer", datamodule, 12)
     figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
@@ -153,12 +153,12 @@ def test_it_learns_and_a_loaded_model_scores_as_it_did():
     expected = torch.empty(len(batch))
     expected[batch.index] = task.score_batch(batch)
     torch.testing.assert_close(place.score(pairs[: len(batch)]), expected, atol=1e-5, rtol=1e-5)
-    del settings["neighbourhood"], settings["eval_neighbourhood"]  # as older checkpoints have it
+    del settings["neighbourhood"], settings["eval_neighbourhood"]  # like older checkpoints
     assert LinkPlace(task, datamodule.graph, datamodule.transform, settings).score(pairs).isfinite().all()
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_pairs_that_are_far_apart_have_logits_of_their_own(both):
+def test_far_pairs_have_logits(both):
     datamodule = data(neighbourhood=6, both_directions=both)
     task = build("knowformer", datamodule).eval()
     graph = datamodule.graph
@@ -187,12 +187,12 @@ def test_pairs_that_are_far_apart_have_logits_of_their_own(both):
     torch.testing.assert_close(place.score(pairs, 1, brings=True), scores, atol=1e-5, rtol=1e-5)
     alone = torch.cat([place.score(pair[None], brings=True) for pair in pairs[far][:5]])
     torch.testing.assert_close(alone, scores[far][:5], atol=1e-5, rtol=1e-5)
-    order = place.score(pairs)  # as in the test
+    order = place.score(pairs)  # scores of a test, which only rank far pairs
     torch.testing.assert_close(order[~far], scores[~far])
     assert (order[far] < -9).all()
 
 
-def test_a_loaded_model_scores_far_pairs_by_their_logits(tmp_path):
+def test_a_loaded_model_gives_logits_of_far_pairs(tmp_path):
     datamodule = data(batch_size=32, neighbourhood=6)
     task, trainer = fit("knowformer", datamodule, 1)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
@@ -206,7 +206,7 @@ def test_a_loaded_model_scores_far_pairs_by_their_logits(tmp_path):
     assert not torch.allclose(found, place.score(pairs), atol=1.0), "some are far"
 
 
-def test_far_pairs_heed_the_memory_and_the_batch_size(monkeypatch):
+def test_far_pairs_are_scored_in_batches_that_fit_into_memory(monkeypatch):
     datamodule = data(neighbourhood=6)
     task = build("knowformer", datamodule).eval()
     settings = task.describe_data(datamodule)["data"]["settings"]
@@ -228,7 +228,7 @@ def test_far_pairs_heed_the_memory_and_the_batch_size(monkeypatch):
     torch.testing.assert_close(place.score(pairs, 1, brings=True), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_other_settings_than_the_checkpoint_has_are_refused():
+def test_settings_other_than_those_of_the_checkpoint_are_refused():
     datamodule = data(neighbourhood=12)
     task = build("knowformer", datamodule)
     trained = task.describe_data(datamodule)
@@ -239,12 +239,12 @@ def test_other_settings_than_the_checkpoint_has_are_refused():
         task.check_data(trained, other)
     farther = data(neighbourhood=12, eval_neighbourhood=20)
     farther.setup()
-    task.check_data(trained, farther)  # as for knowledge graphs
+    task.check_data(trained, farther)  # allowed, as for knowledge graphs
     with pytest.raises(UsageError, match=r"eval_neighbourhood 20, here it is None\nGive --data\.eval_nei"):
-        task.check_data(task.describe_data(farther), datamodule)  # nobody asked for another
+        task.check_data(task.describe_data(farther), datamodule)  # the default is not the trained value
 
 
-def test_a_graph_that_fits_is_taken_whole():
+def test_a_graph_smaller_than_the_neighbourhood_is_taken_whole():
     datamodule = data(neighbourhood=10**6)
     datamodule.setup()
     datamodule.batching = "sources"
@@ -253,12 +253,12 @@ def test_a_graph_that_fits_is_taken_whole():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"neighbourhood": 1}, "neighbourhood must be at least 2, got 1"),
         ({"eval_neighbourhood": 9}, "give --data.neighbourhood"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, said):
-    with pytest.raises(UsageError, match=said):
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
         data(**settings)

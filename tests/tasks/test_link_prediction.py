@@ -1,4 +1,4 @@
-"""The task with every kind of encoder: what is learnt, what is hidden, what does not show in the figures."""
+"""LinkPrediction with every kind of encoder: training, hidden links, batches and scores."""
 
 import copy
 import dataclasses
@@ -23,7 +23,7 @@ from graphzoo.tasks.prepared_graph import PreparedGraph
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("own_negatives", [0, 20])
-def test_communities_are_learnt(encoder, own_negatives):
+def test_communities_are_learned(encoder, own_negatives):
     datamodule = data(make_link_graph(own_negatives=own_negatives), batch_size=32)
     task, trainer = fit(encoder, datamodule, 12 if encoder == "knowformer" else 25)
     figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
@@ -33,7 +33,7 @@ def test_communities_are_learnt(encoder, own_negatives):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_batches_do_not_show_in_the_figures(encoder):
+def test_scores_do_not_depend_on_batches(encoder):
     found = []
     for eval_batch_size in (7, 1000):
         datamodule = data(eval_batch_size=eval_batch_size)
@@ -77,8 +77,8 @@ def test_ranks_and_micro_batches_add_up_to_the_global_batch(encoder, settings):
 
 
 @pytest.mark.parametrize("encoder", ["galit", "nodeformer"])
-def test_a_last_batch_of_fewer_parts_has_the_gradient_of_a_whole_one(encoder):
-    """NodeFormer adds an auxiliary loss, which Lightning divides by the parts of a whole batch."""
+def test_a_last_batch_of_fewer_micro_batches_has_the_gradient_of_a_whole_one(encoder):
+    """NodeFormer adds an auxiliary loss, which Lightning divides by the parts of a full batch."""
     whole, parts = data(), data(micro_batch_size=16)
     expected = gradient(build(encoder, whole), list(whole.train_dataloader(0))[-1:])
     task = build(encoder, parts, accumulate=4)
@@ -89,7 +89,7 @@ def test_a_last_batch_of_fewer_parts_has_the_gradient_of_a_whole_one(encoder):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_rank_without_a_part_in_the_last_batch_takes_its_step(encoder):
+def test_a_rank_with_an_empty_last_batch_has_zero_gradients(encoder):
     datamodule = data()
     task = build(encoder, datamodule)
     batch = next(iter(datamodule.train_dataloader(0)))
@@ -98,11 +98,11 @@ def test_a_rank_without_a_part_in_the_last_batch_takes_its_step(encoder):
         none = datamodule.subgraph_sampler("train").sample(torch.empty(0, 2, dtype=torch.int64), seed=0)
         empty = dataclasses.replace(empty, subgraphs=none.pad(torch.empty(0, dtype=torch.int64)))
     empty = dataclasses.replace(empty, edge_label=torch.empty(0), removed=batch.removed, num_global=2)
-    assert (gradient(task, [empty]) == 0).all() or encoder == "nodeformer"  # its regularisation stays
+    assert (gradient(task, [empty]) == 0).all() or encoder == "nodeformer"  # except for its auxiliary loss
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_no_two_micro_batches_of_an_epoch_share_their_noise(world_size):
+def test_micro_batches_of_an_epoch_have_different_numbers(world_size):
     numbers = []
     for rank in range(world_size):
         part = data(batch_size=40, micro_batch_size=10, num_negatives=2)
@@ -113,7 +113,7 @@ def test_no_two_micro_batches_of_an_epoch_share_their_noise(world_size):
     assert len(set(numbers)) == len(numbers) > 10
 
 
-def test_sources_stay_together_and_bound_a_batch():
+def test_batches_by_source_hold_at_most_a_number_of_sources():
     datamodule = data()
     datamodule.setup()
     datamodule.batching = "sources"
@@ -133,7 +133,7 @@ def test_sources_stay_together_and_bound_a_batch():
     assert sorted(seen[0]) == sorted(seen[1]) == list(range(300))
 
 
-def test_a_training_batch_names_its_distinct_sources():
+def test_a_training_batch_holds_its_distinct_sources():
     datamodule = data()
     task = build("knowformer", datamodule)
     batch = next(iter(datamodule.train_dataloader(0)))
@@ -154,7 +154,7 @@ def test_the_first_batches_hold_links_and_negatives():
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_scores_under_bfloat16_are_not_rounded_to_it(encoder):
+def test_scores_under_bfloat16_autocast_are_float32(encoder):
     datamodule = data()
     task = build(encoder, datamodule)
     task.eval()
@@ -165,7 +165,7 @@ def test_scores_under_bfloat16_are_not_rounded_to_it(encoder):
     assert (scores != scores.bfloat16().float()).float().mean() > 0.9
 
 
-def test_a_hits_at_k_of_ones_own_selects_the_checkpoint():
+def test_hits_at_any_k_can_be_the_metric():
     datamodule = data()
     task, trainer = fit("galit", datamodule, 2, metric="hits@7")
     assert task.monitor == "val/hits@7"
@@ -190,11 +190,12 @@ def test_another_split_of_the_same_own_links_is_refused(tmp_path, caplog):
     caplog.clear()
     Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=first, **arguments)
     assert "these are not the data that the model was trained on" not in caplog.text
-    (tmp_path / "more.csv").write_text(path.read_text() + "0,new\n")  # one link more: another draw
+    # With one more link, another split is drawn.
+    (tmp_path / "more.csv").write_text(path.read_text() + "0,new\n")
     more = LinkDataModule(path=str(tmp_path / "more.csv"), batch_size=64)
     Trainer(**QUIET).test(LinkPrediction(ENCODERS["knowformer"]), datamodule=more, **arguments)
     assert caplog.text.count("these are not the data that the model was trained on") == 1
-    # no split_index gives what files of another split hold, or the same with other features
+    # No split_index gives the split of other files, or of the same links with other features.
     for part, pairs in zip(("train", "valid", "test"), links.split([len(links) - 40, 20, 20]), strict=True):
         (tmp_path / f"{part}.csv").write_text("".join(f"{u},{v}\n" for u, v in pairs.tolist()))
     np.savez(tmp_path / "featured.npz", edge_index=links.t().numpy(), x=np.ones((graph.num_nodes, 2)))
@@ -207,7 +208,7 @@ def test_another_split_of_the_same_own_links_is_refused(tmp_path, caplog):
 
 @pytest.mark.parametrize("encoder", ["galit", "knowformer"])
 def test_links_of_the_batch_are_hidden_from_the_whole_graph(encoder):
-    """Their logits are those on a graph that never had these links."""
+    """Their logits are those on a graph without these links."""
     datamodule = data()
     task = build(encoder, datamodule)
     task.eval()
@@ -230,7 +231,7 @@ def test_links_of_the_batch_are_hidden_from_the_whole_graph(encoder):
     )
 
 
-def test_pencil_never_sees_the_link_it_judges():
+def test_pencil_does_not_see_the_link_of_the_pair():
     datamodule = data()
     build("pencil", datamodule)
     batch = next(iter(datamodule.train_dataloader(0)))
@@ -238,7 +239,7 @@ def test_pencil_never_sees_the_link_it_judges():
     assert batch.edge_label.sum() == 64 and len(batch) == 128
 
 
-def test_parts_of_a_batch_hold_subgraphs_of_like_size():
+def test_micro_batches_hold_subgraphs_of_similar_size():
     datamodule = data(batch_size=120, micro_batch_size=20)
     build("pencil", datamodule)
     loader = iter(datamodule.train_dataloader(0))
@@ -264,7 +265,7 @@ def test_negatives_are_no_training_links_and_change_with_the_epoch():
     assert not torch.equal(*seen)
 
 
-def test_structured_negatives_stand_beside_their_link():
+def test_structured_negatives_follow_their_link():
     datamodule = data(num_negatives=3, structured_negatives=True, batch_size=40, micro_batch_size=15)
     build("galit", datamodule)
     links = {frozenset(pair) for pair in datamodule.graph.train.tolist()}
@@ -276,7 +277,7 @@ def test_structured_negatives_stand_beside_their_link():
         assert not links & {frozenset(pair) for pair in negatives.t().tolist()}
 
 
-def test_undirected_links_are_asked_in_both_directions_directed_ones_as_they_are():
+def test_undirected_links_are_used_in_both_directions_and_directed_ones_in_theirs():
     graph = make_link_graph()
     for is_directed, expected in ((False, (0.35, 0.65)), (True, (1.0, 1.0))):
         datamodule = data(dataclasses.replace(graph, is_directed=is_directed, fingerprint=""))
@@ -289,7 +290,7 @@ def test_undirected_links_are_asked_in_both_directions_directed_ones_as_they_are
         assert expected[0] <= share <= expected[1]
 
 
-def test_relabelling_averages_logits_of_other_orders():
+def test_scores_are_averaged_over_relabellings():
     def scores(**settings):
         datamodule = data(**settings)
         task = build("pencil", datamodule)
@@ -315,8 +316,8 @@ def test_relabelling_averages_logits_of_other_orders():
     assert not torch.allclose(once, scores(both_directions=True))
 
 
-def test_the_next_validation_sees_the_new_weights():
-    """States of an encoder of nodes are kept for one evaluation, not longer."""
+def test_the_next_validation_uses_the_new_weights():
+    """States of a node encoder are cached for one evaluation only."""
     datamodule = data()
     task, trainer = fit("galit", datamodule, 1)
     before = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
@@ -339,7 +340,7 @@ def test_validation_on_a_sample_is_the_same_for_every_seed():
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_validation_links_carry_messages_in_test_only_where_the_rules_allow(late):
+def test_messages_pass_along_validation_links_in_the_test_if_allowed(late):
     graph = dataclasses.replace(make_link_graph(), valid_edges_at_test=late, fingerprint="")
     datamodule = data(graph)
     datamodule.setup()
@@ -355,19 +356,19 @@ def test_validation_links_carry_messages_in_test_only_where_the_rules_allow(late
     assert (datamodule.edge_index("train") is datamodule.edge_index("test")) != late
 
 
-def test_encoders_of_features_are_refused_without_features():
+def test_encoders_that_need_features_are_refused_without():
     with pytest.raises(ValueError, match="GALiT needs node features"):
         fit("galit", data(make_link_graph(features=False)), 1)
     with pytest.raises(ValueError, match="GALiT needs node features"):
         fit("galit", data(use_features=False), 1)
 
 
-def test_a_query_encoder_brings_its_own_decoder():
+def test_a_decoder_is_refused_for_a_query_encoder():
     with pytest.raises(UsageError, match="decoder of its own"):
         fit("knowformer", data(), 1, decoder="dot")
 
 
-def test_a_metric_that_the_protocol_has_not_is_refused():
+def test_a_metric_that_the_protocol_lacks_is_refused():
     with pytest.raises(UsageError, match="val/auroc needs negatives that all links share"):
         fit("galit", data(make_link_graph(own_negatives=5)), 1, metric="auroc")
     with pytest.raises(ValueError, match="must be mrr, auroc, ap or hits@K"):
@@ -375,7 +376,7 @@ def test_a_metric_that_the_protocol_has_not_is_refused():
 
 
 class Broken(NodeEncoder):
-    """States that are not numbers."""
+    """Gives NaN states."""
 
     def __init__(self, spec):
         super().__init__()
@@ -386,7 +387,7 @@ class Broken(NodeEncoder):
         return self.lin(x) * float("nan")
 
 
-def test_scores_that_are_no_numbers_stop_the_run():
+def test_nan_scores_stop_the_run():
     task = LinkPrediction(Broken)
     with pytest.raises(ValueError, match="valid scores after step 0: .*NaN"):
         Trainer(**QUIET).validate(task, datamodule=data(), verbose=False)
@@ -403,7 +404,7 @@ def test_scores_that_are_no_numbers_stop_the_run():
         ({"name": "links"}, "means your own links"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         LinkDataModule(**settings)
 
@@ -419,7 +420,7 @@ def test_scores_are_averaged_over_draws_of_the_noise():
     torch.testing.assert_close(mean, (first + second) / 2)
 
 
-def test_the_budget_follows_from_the_sampler_unless_given():
+def test_max_nodes_follows_from_the_sampler_by_default():
     datamodule = data(depth=1, num_neighbors=3, max_nodes=None)
     datamodule.setup()
     assert datamodule.spec.max_subgraph_nodes == datamodule.subgraph_budget == 8
@@ -428,7 +429,7 @@ def test_the_budget_follows_from_the_sampler_unless_given():
     assert datamodule.subgraph_budget == NODES
 
 
-def test_a_heuristic_is_judged_and_not_trained():
+def test_a_heuristic_is_evaluated_and_not_trained():
     datamodule = data()
     task = LinkPrediction(lambda spec: LinkHeuristic(spec, name="cn"))
     found = Trainer(**QUIET).test(task, datamodule=datamodule, verbose=False)[0]
@@ -449,8 +450,8 @@ def test_a_heuristic_is_judged_and_not_trained():
 
 @pytest.mark.parametrize("sanity", [0, 1])
 @pytest.mark.parametrize("encoder", ["pencil", "galit", "knowformer"])
-def test_double_precision(encoder, sanity, monkeypatch):
-    """Features are not part of a batch, so Lightning does not convert them; a validation may come first."""
+def test_training_in_double_precision(encoder, sanity, monkeypatch):
+    """Lightning does not convert features, which are not in a batch; a validation may use them first."""
     made = []
     build = PreparedGraph.__init__
     monkeypatch.setattr(PreparedGraph, "__init__", lambda self, *a: (made.append(1), build(self, *a))[1])
@@ -464,9 +465,9 @@ def test_double_precision(encoder, sanity, monkeypatch):
     assert len(made) == (encoder == "galit"), "the validation graph is prepared once"
 
 
-def test_what_a_validation_moved_can_be_trained_on(monkeypatch):
+def test_tensors_moved_in_inference_mode_can_be_trained_on(monkeypatch):
     task = LinkPrediction(ENCODERS["galit"])
-    monkeypatch.setattr(LinkPrediction, "device", torch.device("meta"))  # another device, so it is copied
+    monkeypatch.setattr(LinkPrediction, "device", torch.device("meta"))  # so the tensor is copied
     with torch.inference_mode():
         moved = task.to_device_once("x", torch.ones(2))
     assert moved.device.type == "meta" and not moved.is_inference()

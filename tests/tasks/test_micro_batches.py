@@ -1,4 +1,4 @@
-"""Batches that take too much memory are cut where nobody says how."""
+"""Batches that take too much memory are split into micro-batches, unless the user gives their size."""
 
 import math
 from functools import partial
@@ -31,7 +31,7 @@ def queries(**settings):
 
 
 class Sizes(Callback):
-    """The parts that a fit computes its batches in."""
+    """Records the micro-batches that a fit uses."""
 
     def on_train_start(self, trainer, pl_module):
         self.micro_batch_size = trainer.datamodule.micro_batch_size
@@ -54,14 +54,14 @@ def fit(make, folder, max_steps=3, ckpt_path=None, accumulate=1, **settings):
     return task, sizes, trainer
 
 
-def test_what_is_kept_for_gradients_is_counted():
-    """x @ W.t() keeps x for the gradient of W, relu keeps its result; W itself is no sample's."""
+def test_tensors_saved_for_gradients_are_counted():
+    """x @ W.t() keeps x for the gradient of W, and relu its result; W does not grow with the batch."""
     layer = nn.Linear(100, 50, bias=False)
     x = torch.randn(30, 100)
     assert micro_batches.kept_bytes(layer, lambda: layer(x).relu()) == 4 * (30 * 100 + 30 * 50)
 
 
-def test_nothing_is_changed_by_looking():
+def test_measuring_changes_nothing():
     module = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout()).eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     state = torch.get_rng_state()
@@ -71,7 +71,7 @@ def test_nothing_is_changed_by_looking():
 
 
 @pytest.mark.parametrize("make", [links, queries])
-def test_a_batch_that_takes_too_much_is_cut_and_learns_the_same(make, tmp_path, monkeypatch):
+def test_a_batch_that_takes_too_much_is_split_and_trains_the_same(make, tmp_path, monkeypatch):
     whole, sizes, _ = fit(make, tmp_path)
     assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"
     needed = []
@@ -87,12 +87,12 @@ def test_a_batch_that_takes_too_much_is_cut_and_learns_the_same(make, tmp_path, 
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(cut.state_dict()[name], value, atol=2e-4, rtol=1e-3, msg=name)
     _, sizes, _ = fit(make, tmp_path, micro_batch_size=32)
-    assert sizes.micro_batch_size == 32 and sizes.accumulated == 2, "what is asked for is done"
+    assert sizes.micro_batch_size == 32 and sizes.accumulated == 2, "a given size is kept"
 
 
 @pytest.mark.parametrize("make", [links, queries])
-def test_another_fit_chooses_for_itself(make, tmp_path, monkeypatch):
-    """Trainer, data and task are not left with the sizes of a fit that had less memory."""
+def test_another_fit_chooses_again(make, tmp_path, monkeypatch):
+    """A fit resets the sizes that it chose in trainer, data and task."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     task, sizes, trainer = fit(make, tmp_path, max_steps=2)
     data = trainer.datamodule
@@ -104,8 +104,8 @@ def test_another_fit_chooses_for_itself(make, tmp_path, monkeypatch):
     assert sizes.micro_batch_size is None and sizes.accumulated == 1 and trainer.global_step == 4
 
 
-def test_a_datamodule_may_have_the_loader_of_lightning(tmp_path):
-    """Without arguments; what a batch takes is seen all the same."""
+def test_a_datamodule_may_have_lightnings_signature_of_the_loader(tmp_path):
+    """A user's `train_dataloader` without arguments is enough to measure a batch."""
 
     class Own(KGDataModule):
         def train_dataloader(self):
@@ -117,7 +117,7 @@ def test_a_datamodule_may_have_the_loader_of_lightning(tmp_path):
 
 @pytest.mark.parametrize("settings", [{}, {"micro_batch_size": 16}])
 def test_a_limit_counts_whole_batches(tmp_path, monkeypatch, settings):
-    """As if memory had room for them."""
+    """It does not count micro-batches."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     task, data = queries(**settings)
     limited = Trainer(
@@ -134,13 +134,13 @@ def test_a_limit_counts_whole_batches(tmp_path, monkeypatch, settings):
     assert steps == [2, 4]
 
 
-def test_a_sample_that_takes_too_much_goes_alone(tmp_path, monkeypatch):
+def test_the_smallest_micro_batch_is_one_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     _, sizes, _ = fit(links, tmp_path, max_steps=1)
     assert sizes.micro_batch_size == 1
 
 
-def test_the_largest_neighbourhoods_of_a_training_are_looked_at(tmp_path, monkeypatch):
+def test_memory_is_measured_with_the_largest_neighbourhoods(tmp_path, monkeypatch):
     needed = []
     measure = micro_batches.kept_bytes
     monkeypatch.setattr(
@@ -152,14 +152,14 @@ def test_the_largest_neighbourhoods_of_a_training_are_looked_at(tmp_path, monkey
     assert needed[1] > 0.9 * needed[0] > 1.8 * needed[2]
 
 
-def test_batches_that_the_user_accumulates_are_left_whole(tmp_path, monkeypatch):
+def test_batches_are_not_split_if_the_user_accumulates_them(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     _, sizes, trainer = fit(queries, tmp_path, max_steps=1, accumulate=2)
     assert sizes.micro_batch_size is None
     assert sizes.accumulated == trainer.accumulate_grad_batches == 2
 
 
-def test_a_run_that_is_resumed_keeps_its_parts(tmp_path, monkeypatch):
+def test_a_resumed_run_keeps_its_micro_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     _, _, trainer = fit(queries, tmp_path, max_steps=1)
     trainer.save_checkpoint(tmp_path / "last.ckpt")
@@ -170,13 +170,13 @@ def test_a_run_that_is_resumed_keeps_its_parts(tmp_path, monkeypatch):
     del stored["graphzoo_micro_batch_size"]
     torch.save(stored, tmp_path / "older.ckpt")
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
-    with pytest.raises(ValueError, match="loader items"):  # it was cut all the same
+    with pytest.raises(ValueError, match="loader items"):  # without the stored size, batches are split again
         fit(queries, tmp_path, max_steps=2, ckpt_path=tmp_path / "older.ckpt")
 
 
 @pytest.mark.parametrize("parts", [None, 16, "automatic"])
-def test_a_share_of_an_epoch_is_one_of_whole_batches(tmp_path, monkeypatch, parts):
-    """It would end inside a batch, whose gradient would be that of a part."""
+def test_a_share_of_an_epoch_counts_whole_batches(tmp_path, monkeypatch, parts):
+    """A share of micro-batches would end within a batch."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1 if parts == "automatic" else 2**40)
     task, data = queries(**({"micro_batch_size": parts} if parts == 16 else {}))
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
@@ -186,7 +186,7 @@ def test_a_share_of_an_epoch_is_one_of_whole_batches(tmp_path, monkeypatch, part
     assert trainer.limit_train_batches == 0.05, "as before the fit"
 
 
-def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
+def test_less_than_a_batch_is_refused_with_micro_batches(tmp_path):
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
     task, data = queries(micro_batch_size=16)
     with pytest.raises(ValueError, match=r"limit_train_batches 0.001 of \d+ batches is less than one"):
@@ -197,8 +197,8 @@ def test_less_than_a_batch_is_refused_in_parts_too(tmp_path):
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-def test_validation_over_epochs_counts_whole_batches(tmp_path, resumes):
-    """Of the four batches of an epoch, the last one has one micro-batch, the others two."""
+def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resumes):
+    """An epoch has four batches, of two micro-batches except for the last, which has one."""
     encoder = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2)
     path = tmp_path / "half.ckpt"
 
@@ -222,7 +222,7 @@ def test_validation_over_epochs_counts_whole_batches(tmp_path, resumes):
 
 
 @pytest.mark.parametrize("by_another", [False, True])
-def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch, by_another):
+def test_a_failed_fit_does_not_affect_the_next(tmp_path, monkeypatch, by_another):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     task, data = queries()
     other = queries()[0] if by_another else task
@@ -238,8 +238,8 @@ def test_a_fit_that_failed_leaves_nothing_for_the_next(tmp_path, monkeypatch, by
     assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"
 
 
-def test_a_size_that_is_given_after_a_fit_failed_stays(tmp_path, monkeypatch):
-    """The advice after running out of memory is to give a smaller one."""
+def test_a_size_given_after_a_failed_fit_is_kept(tmp_path, monkeypatch):
+    """The message after running out of memory advises to give a smaller size."""
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
     task, data = queries()
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
@@ -252,8 +252,8 @@ def test_a_size_that_is_given_after_a_fit_failed_stays(tmp_path, monkeypatch):
     assert data.micro_batch_size == sizes.micro_batch_size == 2
 
 
-def test_validation_after_all_batches_of_an_epoch_is_one_at_its_end(tmp_path):
-    """The last batch may have fewer parts than the others: Lightning counts parts."""
+def test_validation_after_all_batches_is_at_the_end_of_the_epoch(tmp_path):
+    """Lightning counts micro-batches, of which the last batch may have fewer than the others."""
     task, data = queries()
     data.prepare_data()
     data.setup()

@@ -1,4 +1,4 @@
-"""Lightning's moving averages of the weights, with every task: what validation chose is what is judged."""
+"""Lightning's moving averages of the weights, with every task: the best checkpoint holds the averages."""
 
 import dataclasses
 import warnings
@@ -17,7 +17,7 @@ AVERAGED |= {name: case for name, case in CASES.items() if "warm up" in name}
 
 
 @pytest.mark.parametrize("name", AVERAGED)
-def test_a_checkpoint_is_judged_by_its_averages(tmp_path, name):
+def test_a_checkpoint_is_evaluated_with_its_averages(tmp_path, name):
     case, run = AVERAGED[name], tmp_path / "run"
     _, trainer = train(case, run)
     best = trainer.checkpoint_callbacks[0]
@@ -29,9 +29,9 @@ def test_a_checkpoint_is_judged_by_its_averages(tmp_path, name):
     task, data = trainer.lightning_module, case.data(tmp_path / "data", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (judged,) = trainer.validate(
+        (scores,) = trainer.validate(
             task, datamodule=data, ckpt_path=best.best_model_path, verbose=False, weights_only=True
         )
-    assert judged[best.monitor] == float(best.best_model_score)
+    assert scores[best.monitor] == float(best.best_model_score)
     state = task.state_dict()
     assert all(torch.equal(state[key], averages[key]) for key in averages)

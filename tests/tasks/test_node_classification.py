@@ -1,4 +1,4 @@
-"""The task: losses, what the encoder is given, independence of processes, what is refused."""
+"""NodeClassification: losses, inputs of the encoder, several processes, and refused settings."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def fit(task, datamodule, epochs=2, **more):
 
 
 def build(datamodule, encoder=Averaging, world_size=1, accumulate=1, **settings):
-    """A task ready for `training_step` outside a trainer."""
+    """A task ready for `training_step`, without a trainer."""
     datamodule.setup("fit")
     torch.manual_seed(0)
     task = NodeClassification(encoder, **settings)
@@ -88,8 +88,8 @@ def test_class_weights_have_a_mean_of_one(small, weights):
     assert float(task._weights[target].mean()) == pytest.approx(1.0)
 
 
-def test_class_weights_do_not_enter_the_judgement(small):
-    """`graphzoo test` of a checkpoint knows no weights: it must repeat the figures that end the training."""
+def test_class_weights_do_not_affect_evaluation(small):
+    """`graphzoo test` of a checkpoint has no class weights, and must give the scores of the training run."""
     datamodule = small()
     losses = []
     for weights in (None, [1.0, 5.0, 1.0]):
@@ -102,8 +102,8 @@ def test_class_weights_do_not_enter_the_judgement(small):
 
 
 @pytest.mark.parametrize("names", [["bee", "cat", "dog"], ["cat", "bee", "ant"]])
-def test_classes_of_another_name_are_not_judged(small, names):
-    """Their numbers would be compared: every bee called an ant would count as right."""
+def test_data_with_other_class_names_are_refused(small, names):
+    """Comparing class numbers would count predictions of "ant" as right for "bee"."""
     y = np.array(["ant", "bee", "cat"])[small_parts()["y"]]
     trained = small(y=y, class_names=np.array(["ant", "bee", "cat"]))
     task = build(trained)
@@ -123,7 +123,7 @@ def test_classes_of_another_name_are_not_judged(small, names):
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_other_neighbours_are_no_way_to_judge_training_nodes(index):
+def test_another_split_is_refused_with_another_number_of_neighbours_too(index):
     trained = NodeDataModule("digits")
     trained.setup()
     task = build(trained)
@@ -138,7 +138,7 @@ def test_other_neighbours_are_no_way_to_judge_training_nodes(index):
         task.on_test_start()
 
 
-def test_own_nodes_in_another_order_are_split_anew_and_that_is_told(caplog):
+def test_own_nodes_in_another_order_are_tested_with_a_message(caplog):
     x, y = torch.randn(60, 4), torch.arange(60) % 3
     edge_index = torch.randint(60, (2, 150))
     order = torch.randperm(60)
@@ -149,13 +149,13 @@ def test_own_nodes_in_another_order_are_split_anew_and_that_is_told(caplog):
         module.setup()
     task = build(modules[0])
     task._loaded_data = {key: task.describe()[key] for key in ("classes", "features", "data")}
-    for module, told in zip([*modules[1:], modules[-1]], (0, 1, 1), strict=True):
+    for module, count in zip([*modules[1:], modules[-1]], (0, 1, 1), strict=True):
         task._trainer = SimpleNamespace(datamodule=module, state=SimpleNamespace(fn="test"))
         task.on_test_start()
-        assert caplog.text.count("these are not the data that the model was trained on") == told
+        assert caplog.text.count("these are not the data that the model was trained on") == count
 
 
-def test_yes_no_loss_looks_at_known_labels_only(small):
+def test_multi_label_loss_uses_only_known_labels(small):
     datamodule = small(y=yes_no_labels())
     task = build(datamodule)
     batch = whole(datamodule)
@@ -169,7 +169,7 @@ def test_yes_no_loss_looks_at_known_labels_only(small):
 
 
 @pytest.mark.parametrize("settings", [{}, {"decoder": "mlp", "dropout": 0.4}], ids=["linear", "mlp"])
-def test_processes_that_share_a_whole_graph_have_the_gradient_of_one(small, settings):
+def test_processes_sharing_a_whole_graph_have_the_gradient_of_one(small, settings):
     """DDP averages gradients over processes."""
     datamodule = small(y=yes_no_labels())
     single = gradient(build(datamodule, **settings), whole(datamodule))
@@ -184,8 +184,8 @@ def test_processes_that_share_a_whole_graph_have_the_gradient_of_one(small, sett
 
 
 @pytest.mark.parametrize("encoder", [Averaging, Prepared])
-def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(small, encoder):
-    """In a last step of fewer parts, too; the second one adds an auxiliary loss."""
+def test_processes_sharing_parts_have_the_gradient_of_one_that_accumulates(small, encoder):
+    """This also holds for a last step of fewer parts, and with an auxiliary loss (`Prepared`)."""
     datamodule = small(settings={"batch_size": 13})
     datamodule.setup("fit")
     is_target = torch.zeros(60, dtype=torch.bool)
@@ -194,7 +194,7 @@ def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(sm
     def gradients(accumulate, rank, world):
         sampler = PartSampler(datamodule._parts, 5, is_target, accumulate, rank, world)
         task = build(datamodule, encoder, world_size=world, accumulate=accumulate)
-        # Lightning divides by the number of accumulated batches
+        # Lightning divides by the number of accumulated batches.
         return [gradient(task, NodeBatches(datamodule.graph)[part]) / accumulate for part in sampler]
 
     alone = gradients(2, 0, 1)
@@ -204,7 +204,7 @@ def test_processes_that_share_parts_have_the_gradient_of_one_that_accumulates(sm
         assert torch.allclose(step, (one + other) / 2, atol=1e-6)
 
 
-def test_noise_is_named_by_seed_epoch_and_part(small):
+def test_noise_seeds_depend_on_seed_epoch_and_part(small):
     datamodule = small(settings={"batch_size": 20})
     task = NodeClassification(Averaging, seed=4)
     fit(task, datamodule)
@@ -216,7 +216,7 @@ def test_noise_is_named_by_seed_epoch_and_part(small):
     assert all(seed is None for training, seed in task.encoder.calls if not training)
 
 
-def test_the_global_random_state_is_left_alone(small):
+def test_training_does_not_change_the_global_random_state(small):
     datamodule = small(settings={"batch_size": 20})
     task = NodeClassification(lambda spec: Averaging(spec, p=0.5), dropout=0.5, decoder="mlp")
     states = []
@@ -231,8 +231,8 @@ def test_the_global_random_state_is_left_alone(small):
     assert len(states) > 6 and all(torch.equal(state, states[0]) for state in states)
 
 
-def test_the_graph_is_prepared_once_and_then_without_edges(small):
-    """Also when a validation comes first: inference tensors could not be trained on."""
+def test_the_graph_is_precomputed_once_and_then_used_without_edges(small):
+    """If a validation comes first, it must not leave inference tensors, which cannot be trained on."""
     datamodule = small()
     task = NodeClassification(Prepared)
     Trainer(**QUIET).validate(task, datamodule=datamodule, verbose=False)
@@ -245,7 +245,7 @@ def test_the_graph_is_prepared_once_and_then_without_edges(small):
     assert all(edges is None and rows == 60 for edges, rows in task.encoder.seen)
 
 
-def test_parts_take_their_rows_of_what_was_prepared(small):
+def test_parts_use_rows_of_the_precomputed_tensors(small):
     datamodule = small(settings={"batch_size": 20})
     task = NodeClassification(Prepared)
     fit(task, datamodule)
@@ -253,14 +253,14 @@ def test_parts_take_their_rows_of_what_was_prepared(small):
     assert all(edges is None for edges, _ in task.encoder.seen)
     assert {rows for _, rows in task.encoder.seen} == {20, 60}
     (batch, *_) = list(datamodule.train_dataloader(epoch=0))
-    assert batch.edge_index is None, "nobody looks for the edges inside a part"
+    assert batch.edge_index is None, "edges inside a part are not computed"
     x, edge_index, precomputed = task._inputs(batch)
     assert edge_index is None and torch.equal(
         precomputed["summed"], task._prepared.precomputed["summed"][batch.index]
     )
 
 
-def test_parts_prepare_themselves_where_a_value_has_no_rows(small):
+def test_parts_are_precomputed_if_a_value_has_no_rows(small):
     class Scaled(Prepared):
         def precompute(self, x, edge_index, *, cache=None):
             return {**super().precompute(x, edge_index, cache=cache), "scale": x.sum()}
@@ -273,7 +273,7 @@ def test_parts_prepare_themselves_where_a_value_has_no_rows(small):
     assert sorted(len(x) for x, _ in task.encoder.prepared) == [20, 20, 20, 60]
 
 
-def test_the_auxiliary_loss_is_added_as_it_stands(small):
+def test_the_auxiliary_loss_is_added_unscaled(small):
     datamodule = small()
     task = build(datamodule, Prepared)
     batch = whole(datamodule)
@@ -284,7 +284,7 @@ def test_the_auxiliary_loss_is_added_as_it_stands(small):
     assert auxiliary > 0
 
 
-def test_mostly_empty_features_become_sparse_where_the_encoder_takes_them(small):
+def test_mostly_empty_features_become_sparse_for_encoders_that_accept_them(small):
     x = torch.zeros(60, 300)
     x[torch.arange(60), torch.arange(60)] = 1.0
     for encoder, layout in ((Prepared, torch.sparse_csr), (Averaging, torch.strided)):
@@ -298,7 +298,7 @@ def test_mostly_empty_features_become_sparse_where_the_encoder_takes_them(small)
     ("y", "metric", "monitor"),
     [(None, None, "val/acc"), ("labels", "roc_auc", "val/auroc"), ("labels", "accuracy", "val/acc")],
 )
-def test_the_metric_chooses_what_is_watched(small, y, metric, monitor):
+def test_the_metric_decides_what_is_monitored(small, y, metric, monitor):
     datamodule = small() if y is None else small(y=yes_no_labels())
     task = NodeClassification(Averaging, metric=metric)
     trainer = fit(task, datamodule)
@@ -306,7 +306,7 @@ def test_the_metric_chooses_what_is_watched(small, y, metric, monitor):
     assert trainer.callback_metrics[monitor].dtype == torch.float64
 
 
-def test_without_a_metric_the_data_decide(small):
+def test_without_a_metric_that_of_the_data_is_monitored(small):
     datamodule = small(y=yes_no_labels())
     datamodule.setup("fit")
     datamodule._graph = dataclasses.replace(datamodule.graph, metric="roc_auc")
@@ -315,7 +315,7 @@ def test_without_a_metric_the_data_decide(small):
     assert task.monitor == "val/auroc"
 
 
-def test_the_best_weights_are_kept_without_the_command(small, tmp_path, monkeypatch):
+def test_the_best_weights_are_saved_without_the_command(small, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)
     task = NodeClassification(Averaging, lr=0.05)
     best = BestCheckpoint(tmp_path)
@@ -325,8 +325,8 @@ def test_the_best_weights_are_kept_without_the_command(small, tmp_path, monkeypa
     assert 0 < checkpoint["epoch"] < 20 and best.best_model_score > 0.5
 
 
-def test_the_checkpoint_of_the_smallest_loss(small, tmp_path):
-    """The epoch of the best accuracy is another one."""
+def test_the_checkpoint_of_the_smallest_loss_is_kept(small, tmp_path):
+    """It is not the epoch of the best accuracy."""
     losses, scores = [], []
 
     class Curve(Callback):
@@ -345,24 +345,24 @@ def test_the_checkpoint_of_the_smallest_loss(small, tmp_path):
 
 
 class Mute(Averaging):
-    """States that say nothing: what is learnt is a vote."""
+    """Gives zero states, so only the majority class is learned."""
 
     def forward(self, x, edge_index=None, **prepared):
         return 0 * super().forward(x, edge_index, **prepared)
 
 
-def test_a_vote_of_the_majority_is_named(small, caplog):
+def test_predicting_one_class_for_all_gives_a_warning(small, caplog):
     data = small()
     fit(NodeClassification(Mute, lr=0.1), data, epochs=8)
-    told = [record.getMessage() for record in caplog.records if "predicts one class" in record.getMessage()]
-    assert len(told) == 1 and "5 validations in a row" in told[0]
-    assert ("roc_auc" in told[0]) == (data.graph.num_classes == 2) and "class_weights balanced" in told[0]
+    lines = [record.getMessage() for record in caplog.records if "predicts one class" in record.getMessage()]
+    assert len(lines) == 1 and "5 validations in a row" in lines[0]
+    assert ("roc_auc" in lines[0]) == (data.graph.num_classes == 2) and "class_weights balanced" in lines[0]
     caplog.clear()
     fit(NodeClassification(Averaging, lr=0.1), small(), epochs=8)
     assert "vote" not in caplog.text
 
 
-def test_it_learns(small):
+def test_classes_are_learned(small):
     datamodule = small()
     task = NodeClassification(Averaging, lr=0.05)
     trainer = fit(task, datamodule, epochs=60)
@@ -370,7 +370,7 @@ def test_it_learns(small):
     assert found["test/acc"] > 0.9
 
 
-def test_learning_rate_is_cut_at_the_milestones_and_biases_may_be_spared(small):
+def test_the_rate_falls_at_milestones_and_biases_may_have_no_decay(small):
     task = NodeClassification(Averaging, lr=0.1, lr_milestones=[1, 2], decay_biases=False, weight_decay=0.3)
     trainer = fit(task, small(), epochs=3)
     (optimizer,) = trainer.optimizers
@@ -381,7 +381,7 @@ def test_learning_rate_is_cut_at_the_milestones_and_biases_may_be_spared(small):
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.3]
 
 
-def test_scores_that_are_no_numbers_end_the_run(small):
+def test_nan_scores_end_the_run(small):
     datamodule = small()
     task = NodeClassification(Averaging)
     trainer = fit(task, datamodule)
@@ -410,14 +410,14 @@ class OtherKind(QueryEncoder):
         ({"encoder": None}, {}, ValueError, "made without an encoder"),
     ],
 )
-def test_what_does_not_fit_the_data(small, settings, changes, error, message):
+def test_settings_that_do_not_fit_the_data_are_refused(small, settings, changes, error, message):
     task = NodeClassification(**{"encoder": Averaging, **settings})
     with pytest.raises(error, match=message):
         fit(task, small(**changes))
 
 
 def test_weights_of_absent_classes_alone_are_refused(small):
-    """They have no mean to be divided by: the loss would be NaN."""
+    """Their mean would be 0 and the loss NaN."""
     data = small()
     data.setup()
     absent = torch.zeros(data.graph.num_classes)
@@ -453,7 +453,7 @@ def test_accumulation_needs_parts(small):
         ({"class_weights": [1.0, float("nan")]}, "finite"),
     ],
 )
-def test_settings_that_make_no_sense(settings, message):
+def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         NodeClassification(Averaging, **settings)
 
@@ -464,8 +464,8 @@ def test_an_unknown_decoder_is_refused(small):
 
 
 @pytest.mark.parametrize("sanity", [0, 2])
-def test_parts_in_double_precision(small, sanity):
-    """Rows of what was computed of the whole graph have the batch's precision, validated before or not."""
+def test_parts_are_trained_on_in_double_precision(small, sanity):
+    """Rows of precomputed tensors have the precision of the batch, also after a validation."""
     task = NodeClassification(lambda spec: GALiT(spec, hidden_channels=8, dropout=0.0))
     trainer = Trainer(**{**QUIET, "num_sanity_val_steps": sanity}, max_epochs=1, precision="64-true")
     trainer.fit(task, datamodule=small(settings={"batch_size": 13}))

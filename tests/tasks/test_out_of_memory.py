@@ -1,4 +1,4 @@
-"""What is judged and predicted on a device that is too small: in halves, with the figures of a large one."""
+"""Evaluation and prediction that run out of memory continue in halves, with the same scores."""
 
 import logging
 
@@ -27,28 +27,28 @@ ENCODERS = {
 
 
 def run_out():
-    """An error of torch's own allocator."""
+    """Raise the error of torch's allocator."""
     torch.empty(1 << 60, dtype=torch.uint8)
 
 
 def small_machine(task, most):
-    """More than so many pairs, or sources, at once run out of memory; what each call was asked for."""
-    asked = []
+    """Let more than `most` pairs or sources at once run out of memory; return the sizes of all calls."""
+    sizes = []
 
     def encode(module, args, kwargs):
-        asked.append(args[1].numel() if isinstance(module, QueryEncoder) else len(args[0]))
-        if asked[-1] > most:
+        sizes.append(args[1].numel() if isinstance(module, QueryEncoder) else len(args[0]))
+        if sizes[-1] > most:
             run_out()
 
     if isinstance(task.encoder, NodeEncoder):
         task.decoder.register_forward_pre_hook(encode, with_kwargs=True)
     else:
         task.encoder.register_forward_pre_hook(encode, with_kwargs=True)
-    return asked
+    return sizes
 
 
 def links(encoder):
-    """A task, its data, and a trainer that judges them."""
+    """A task, its data and a trainer."""
     data = LinkDataModule(depth=1, num_neighbors=12, max_nodes=26, eval_batch_size=16)
     data._load = lambda download: make_link_graph()
     torch.manual_seed(0)
@@ -61,22 +61,22 @@ def links(encoder):
     "scoring links runs out of memory", "scoring continues with halved batches and the same scores"
 )
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_links_are_judged_in_halves(encoder, caplog):
+def test_links_are_evaluated_in_halves(encoder, caplog):
     task, data, trainer = links(encoder)
     whole = [trainer.validate(task, data, verbose=False)[0], trainer.test(task, data, verbose=False)[0]]
-    asked = small_machine(task, 5)
+    sizes = small_machine(task, 5)
     with caplog.at_level(logging.WARNING, logger="graphzoo"):
         parts = [trainer.validate(task, data, verbose=False)[0], trainer.test(task, data, verbose=False)[0]]
     assert "out of memory while scoring: continuing with" in caplog.text
-    assert max(asked) > 5, "it was tried at once"
-    assert sum(size > 5 for size in asked) <= 3, "and then known not to fit"
+    assert max(sizes) > 5, "it was tried at once"
+    assert sum(size > 5 for size in sizes) <= 3, "and then known not to fit"
     assert parts == [pytest.approx(figures, abs=1e-6) for figures in whole]
     assert len(whole[1]) > 5
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_scores_do_not_depend_on_the_halves(encoder):
+def test_scores_do_not_depend_on_halves(encoder):
     task, data, trainer = links(encoder)
     trainer.validate(task, data, verbose=False)
     task.eval()
@@ -93,7 +93,7 @@ def test_scores_do_not_depend_on_the_halves(encoder):
     "a single pair or a single source does not fit into memory", "an error of two lines with the remedy"
 )
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_one_alone_is_too_much(encoder):
+def test_a_single_pair_or_source_that_does_not_fit_is_an_error(encoder):
     task, data, trainer = links(encoder)
     trainer.validate(task, data, verbose=False)
     small_machine(task, 0)
@@ -111,10 +111,10 @@ def test_links_are_predicted_in_halves(encoder, caplog):
     place = LinkPlace(task.eval(), data.graph, data.transform, data.describe_settings())
     pairs = torch.cartesian_prod(torch.arange(3, 8), torch.arange(20, 27))
     whole = place.score(pairs)
-    asked = small_machine(task, 2)
+    sizes = small_machine(task, 2)
     with caplog.at_level(logging.WARNING, logger="graphzoo"):
         torch.testing.assert_close(place.score(pairs), whole, atol=1e-6, rtol=1e-6)
-    assert "out of memory while scoring" in caplog.text and 1 <= asked[-1] <= 2
+    assert "out of memory while scoring" in caplog.text and 1 <= sizes[-1] <= 2
     assert place.score(pairs[:0]).shape == (0,)
 
 
@@ -124,7 +124,7 @@ def test_links_are_predicted_in_halves(encoder, caplog):
     "an error of two lines with the remedy, because it cannot be halved",
 )
 @pytest.mark.parametrize("kind", ["nodes", "links"])
-def test_a_whole_graph_cannot_be_halved(kind, tmp_path):
+def test_a_whole_graph_that_does_not_fit_is_an_error(kind, tmp_path):
     if kind == "links":
         task, data, trainer = links("GALiT")
     else:
@@ -152,11 +152,11 @@ def test_a_whole_graph_cannot_be_halved(kind, tmp_path):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_which_errors_say_that_memory_ran_out(error, expected):
+def test_errors_of_running_out_of_memory_are_recognised(error, expected):
     assert is_out_of_memory(error) == expected
 
 
-def test_the_allocator_says_so():
+def test_the_error_of_the_allocator_is_recognised():
     with pytest.raises(RuntimeError) as caught:
         run_out()
     assert is_out_of_memory(caught.value)
@@ -165,7 +165,7 @@ def test_the_allocator_says_so():
 @pytest.mark.parametrize("total", [0, 1, 7, 64])
 @pytest.mark.parametrize("fits", [1, 3, 100])
 @pytest.mark.parametrize("size", [None, 1, 10])
-def test_halves_cover_the_range_once_and_in_order(total, fits, size):
+def test_halves_cover_the_range_in_order(total, fits, size):
     halves = Halves("counting", "things", "Count less")
 
     def work(start, stop):
@@ -178,7 +178,7 @@ def test_halves_cover_the_range_once_and_in_order(total, fits, size):
     assert [x for part in halves(work, total, size) for x in part] == list(range(total))
 
 
-def test_other_errors_pass_and_explained_ones_are_not_explained_again():
+def test_other_errors_are_raised_and_explanations_are_not_repeated():
     halves = Halves("counting", "things", "Count less")
     with pytest.raises(RuntimeError, match="^something else$"):
         halves(lambda start, stop: (_ for _ in ()).throw(RuntimeError("something else")), 4)

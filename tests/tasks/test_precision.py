@@ -1,4 +1,4 @@
-"""Scores are decoded in single precision at least, whatever precision a run has."""
+"""Scores are decoded in at least single precision, for any precision of a run."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ PRECISIONS = {"32-true": torch.float32, "bf16-mixed": torch.bfloat16, "16-mixed"
 
 
 def in_precision(case, precision):
-    """The case with a Trainer of this precision; on a CPU the name "16-mixed" alone means "bf16-mixed"."""
+    """The case with this precision; on a CPU, Lightning alone would replace "16-mixed" by "bf16-mixed"."""
     given = {"precision": precision}
     if precision == "16-mixed":
         given = {"plugins": [MixedPrecision(precision, "cpu", torch.amp.GradScaler("cpu"))]}
@@ -56,7 +56,7 @@ def in_precision(case, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", DECODED)
 def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name, precision):
-    """With every decoder that it has."""
+    """The cases have every decoder of the tasks."""
     found, around, decode = {True: set(), False: set()}, set(), Task.decode
 
     def look(self, *states, **more):
@@ -80,12 +80,12 @@ def test_every_task_decodes_in_single_precision(tmp_path, monkeypatch, name, pre
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true", "64-true"])
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("heuristic")])
-def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
-    judged = []
+def test_evaluated_scores_are_not_rounded(tmp_path, monkeypatch, name, precision):
+    evaluated = []
 
     def noted(function, place):
         def call(*args, **kwargs):
-            judged.append(args[place].detach())
+            evaluated.append(args[place].detach())
             return function(*args, **kwargs)
 
         return call
@@ -99,15 +99,15 @@ def test_no_judged_score_is_rounded(tmp_path, monkeypatch, name, precision):
     case = CASES[name]
     case = dataclasses.replace(case, trainer={**case.trainer, "precision": precision})
     train(case, tmp_path / "run", epochs=1)
-    assert judged and {scores.dtype for scores in judged} <= {torch.float32, torch.float64}
-    scores = torch.cat([scores.flatten() for scores in judged])
+    assert evaluated and {scores.dtype for scores in evaluated} <= {torch.float32, torch.float64}
+    scores = torch.cat([scores.flatten() for scores in evaluated])
     for narrow in (torch.bfloat16, torch.float16):
         rounded = (scores == scores.to(narrow).to(scores.dtype)).double().mean()
         assert rounded < 0.1, f"numbers that {narrow} could hold"
 
 
 @pytest.mark.parametrize("name", [*NAMES, "kg-completion, KnowFormer, sampled negatives"])
-def test_losses_in_double_precision_are_doubles(tmp_path, monkeypatch, name):
+def test_losses_in_double_precision_are_float64(tmp_path, monkeypatch, name):
     found, collect = set(), Task.collect_loss
 
     def note(self, losses, num_global):
@@ -119,7 +119,7 @@ def test_losses_in_double_precision_are_doubles(tmp_path, monkeypatch, name):
     assert found == {torch.float64}
 
 
-def test_weights_of_classes_are_taken_in_double_precision(tmp_path):
+def test_class_weights_work_in_double_precision(tmp_path):
     case = dataclasses.replace(
         in_precision(CASES["node-classification, NodeFormer, whole graph"], "64-true"),
         task=lambda: NodeClassification(galit, class_weights="balanced"),
@@ -129,8 +129,8 @@ def test_weights_of_classes_are_taken_in_double_precision(tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true", "64-true"])
-def test_a_whole_graph_is_prepared_once(tmp_path, monkeypatch, precision):
-    """Lightning makes other features of another precision for every batch; validation has them, too."""
+def test_a_whole_graph_is_precomputed_once(tmp_path, monkeypatch, precision):
+    """Lightning converts the features again for every batch, in training and validation."""
     made, init = [], PreparedGraph.__init__
     monkeypatch.setattr(PreparedGraph, "__init__", lambda *args: made.append(args) or init(*args))
     case = in_precision(CASES["node-classification, NodeFormer, whole graph"], precision)
@@ -148,21 +148,21 @@ def test_a_whole_graph_is_prepared_once(tmp_path, monkeypatch, precision):
         (torch.float16, None),
     ],
 )
-def test_what_is_explained_is_a_score_in_single_precision(weights, autocast):
-    """In every precision: as it is, under autocast, and with weights as narrow as those of "bf16-true"."""
+def test_explained_scores_are_float32(weights, autocast):
+    """This holds in float32, under autocast, and with narrow weights as of "bf16-true"."""
     facts = from_triples(
         [("a", "r", "b"), ("c", "s", "b"), ("c", "s", "d"), ("a", "r", "d"), ("d", "s", "e")]
     )
     torch.manual_seed(3)
     task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=2, num_heads=2))
     task.build(GraphSpec(facts.num_entities, facts.num_relations))
-    asked = RelationalGraph.from_triples(facts.train, 5, 2), *facts.train[3:4].t().unbind()
-    expected = task.eval().edge_gradients(*asked)
+    query = RelationalGraph.from_triples(facts.train, 5, 2), *facts.train[3:4].t().unbind()
+    expected = task.eval().edge_gradients(*query)
     task.to(weights)
     decoded = []
     task.decoder.register_forward_hook(lambda _, given, made: decoded.extend((given[0].dtype, made.dtype)))
     with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
-        value, gradient = task.edge_gradients(*asked)
+        value, gradient = task.edge_gradients(*query)
     assert {*decoded, value.dtype, gradient.dtype} == {torch.float32}
     assert value != value.bfloat16() and value != value.half() and gradient.abs().max() > 0
     torch.testing.assert_close(value, expected[0], atol=0.05, rtol=0.05)
@@ -183,8 +183,8 @@ DECODERS = {
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("name", DECODERS)
-def test_every_decoder_in_every_precision(name, weights, narrow):
-    """Narrow states under autocast; the weights of "bf16-true" are as narrow as the states."""
+def test_every_decoder_computes_in_at_least_float32(name, weights, narrow):
+    """States are narrow under autocast; with "bf16-true", weights are narrow too."""
     torch.manual_seed(0)
     task: Task = Task()
     task.decoder = DECODERS[name]().to(weights)
@@ -221,7 +221,7 @@ def test_scores_on_cuda_are_decoded_without_tf32(monkeypatch, precision, device)
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
 @pytest.mark.parametrize("name", ["kg-completion, KnowFormer", "node-classification, GALiT, parts"])
 def test_gradients_are_clipped_in_mixed_precision(tmp_path, name, precision):
-    """Lightning refuses it with a fused optimiser, which Adam is on a CPU otherwise."""
+    """Lightning refuses to clip for a fused optimiser, so Adam is not fused here, as it is else on a CPU."""
     case = in_precision(CASES[name], precision)
     case = dataclasses.replace(case, trainer={**case.trainer, "gradient_clip_val": 0.5})
     _, trainer = train(case, tmp_path, epochs=1)

@@ -1,4 +1,4 @@
-"""`Trainer.predict` gives the scores that a test ranks and counts."""
+"""`Trainer.predict` gives the scores from which a test computes its metrics."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from graphzoo.metrics import LinkMetric, RankingMetric, rank_targets
 
 
 def predicted(name, folder):
-    """Task and data of a case after an epoch, the batches of its test, their scores, and its figures."""
+    """Train a case for an epoch; return task, data, batches of the test, their scores, and its metrics."""
     seed_everything(0, verbose=False)
     case = CASES[name]
     task, data = case.task(), case.data(folder, 0)
@@ -24,7 +24,7 @@ def predicted(name, folder):
 
 
 @pytest.mark.parametrize("name", ["kg-completion, KnowFormer", "kg-completion, KnowFormer, neighbourhoods"])
-def test_scores_of_entities(name, tmp_path):
+def test_predicted_scores_of_entities_give_the_test_mrr(name, tmp_path):
     _, data, batches, scores, figures = predicted(name, tmp_path)
     metric = RankingMetric()
     for batch, logits in zip(batches, scores, strict=True):
@@ -35,7 +35,7 @@ def test_scores_of_entities(name, tmp_path):
 
 
 @pytest.mark.parametrize("encoder", ["PENCIL", "GALiT", "KnowFormer"])
-def test_scores_of_pairs(encoder, tmp_path):
+def test_predicted_scores_of_pairs_give_the_test_mrr(encoder, tmp_path):
     task, data, batches, scores, figures = predicted(f"link-prediction, {encoder}", tmp_path)
     judged = data.judged("test")
     metric = LinkMetric(
@@ -53,7 +53,7 @@ def test_scores_of_pairs(encoder, tmp_path):
     assert not torch.equal(torch.cat(again), torch.cat(scores)), "no states of other weights are kept"
 
 
-def test_scores_of_nodes(tmp_path):
+def test_predicted_scores_of_nodes_give_the_test_accuracy(tmp_path):
     name = "node-classification, NodeFormer, whole graph"
     task, data, (batch,), (logits,), figures = predicted(name, tmp_path)
     right = logits.argmax(1) == batch.y[batch.target]

@@ -1,4 +1,4 @@
-"""A run goes on with another number of processes; a bad number in one process stops all of them."""
+"""Runs resumed with another number of processes, and NaN in one of several processes."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ WORLD = 2
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What one process did, what each of two did, and what one made of their checkpoints."""
+    """Results of one process, of each of two, and of one that resumes from the checkpoints of two."""
     folder = tmp_path_factory.mktemp("processes")
     process_resume.prepare(folder)
     with warnings.catch_warnings():
@@ -28,7 +28,7 @@ def found(tmp_path_factory):
 
 
 def samples(runs):
-    """Optimiser step -> the samples that all processes together had in it."""
+    """Optimiser step -> samples of all processes in it."""
     steps = defaultdict(list)
     for run in runs:
         for step, index in run["seen"]:
@@ -46,7 +46,7 @@ def samples(runs):
 )
 @pytest.mark.parametrize("ways", ["1 to 2", "2 to 1"])
 @pytest.mark.parametrize("name", process_resume.CASES)
-def test_a_run_goes_on_with_other_processes(found, name, ways):
+def test_a_run_is_resumed_with_another_number_of_processes(found, name, ways):
     one, two, back = found
     before = [one[name]] if ways == "1 to 2" else [rank["whole"][name] for rank in two]
     whole = samples(before)
@@ -69,23 +69,23 @@ def test_a_run_goes_on_with_other_processes(found, name, ways):
     "all processes stop with the same message, and none waits for another",
 )
 @pytest.mark.parametrize("kind", process_resume.BROKEN)
-def test_a_bad_number_in_one_process_stops_all(found, kind):
-    said = [rank["broken"][kind] for rank in found[1]]
-    assert said[0] == said[1]
+def test_nan_in_one_process_stops_all(found, kind):
+    messages = [rank["broken"][kind] for rank in found[1]]
+    assert messages[0] == messages[1]
     expected = {
         "loss": "the loss is nan in process 1; the weights of ",
         "scores": "valid scores after step ",
     }[kind]
-    assert said[0].startswith(expected) and "not finite" in said[0]
-    assert "Lower --model.lr" in said[0]
+    assert messages[0].startswith(expected) and "not finite" in messages[0]
+    assert "Lower --model.lr" in messages[0]
 
 
-def test_a_process_that_fails_ends_the_wait_for_the_others(tmp_path):
-    """`launch` itself: it neither hangs nor hides what a process said."""
+def test_launch_ends_if_a_process_fails(tmp_path):
+    """`launch` neither hangs nor hides the output of the process."""
     script = tmp_path / "fails.py"
     script.write_text(
         "import os, sys, time\nsys.exit('broken') if os.environ['RANK'] == '1' else time.sleep(600)"
     )
     with pytest.raises(AssertionError, match="broken"):
-        launch([script], tmp_path, WORLD, sys.executable)  # whose arguments `pgrep` sees
+        launch([script], tmp_path, WORLD, sys.executable)  # with arguments that `pgrep` finds
     assert subprocess.run(["pgrep", "-f", str(script)], check=False, capture_output=True).stdout == b""

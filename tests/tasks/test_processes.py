@@ -1,4 +1,4 @@
-"""One, two and three real processes: the same figures to the last bit, the same losses while training."""
+"""One, two and three real processes have bit-identical scores, and the same losses in training."""
 
 import json
 import sys
@@ -13,14 +13,14 @@ WORLDS = (1, 2, 3)
 
 
 def lines_of_table(alone: dict[str, dict[str, dict[str, str]]]) -> list[str]:
-    """The rows of the table in docs/distributed.md."""
+    """Rows of the table in docs/distributed.md."""
     return [
         f"| {what} | {', '.join(f'`{name}`' for name in sorted(alone[job]['figures']))} |"
         for job, what in process_jobs.JUDGED.items()
     ] + [f"| {what} | {len(alone[job]['losses'])} |" for job, what in process_jobs.TRAINED.items()]
 
 
-# What backward leaves to gloo's threads, only more of it: as the process ends, they still hold tensors.
+# Many pending operations, like those of a backward pass: gloo's threads hold tensors when the process ends.
 ENDS_BUSY = """
 import sys
 from pathlib import Path
@@ -39,11 +39,11 @@ for _ in range(1000):
     "a process ends while gloo's threads hold tensors",
     "it waits for the threads; otherwise it would abort (status 134)",
 )
-def test_processes_end_in_peace(tmp_path):
+def test_processes_wait_for_the_threads_of_gloo_at_their_end(tmp_path):
     process_jobs.write_data(tmp_path)
     script = tmp_path / "ends_busy.py"
     script.write_text(ENDS_BUSY)
-    launch([script, tmp_path], tmp_path, 2, sys.executable)  # it is about the interpreter's end
+    launch([script, tmp_path], tmp_path, 2, sys.executable)  # tests the end of the interpreter
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_processes_end_in_peace(tmp_path):
     "fewer samples than processes, uneven shards, an empty part of a batch",
     ("every process makes the same number of steps; scores are bit for bit those of a single process"),
 )
-def test_processes_find_what_one_finds(tmp_path):
+def test_several_processes_have_the_scores_and_losses_of_one(tmp_path):
     process_jobs.write_data(tmp_path)
     script = TESTS / "helpers" / "process_jobs.py"
     wait(
@@ -87,5 +87,5 @@ def test_processes_find_what_one_finds(tmp_path):
 
 
 def found(folder: Path, world_size: int) -> list[dict[str, dict[str, dict[str, str]]]]:
-    """What each process of a world wrote."""
+    """Results of each process of a world."""
     return [json.loads((folder / f"out-{world_size}-{rank}").read_text()) for rank in range(world_size)]

@@ -1,4 +1,4 @@
-"""A run that is killed and resumed is the run that was not: samples, weights, optimiser and metrics."""
+"""A killed and resumed run has the samples, weights, optimiser and metrics of an uninterrupted one."""
 
 import dataclasses
 import shutil
@@ -33,7 +33,7 @@ from graphzoo.tasks import KGCompletion
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """`whole(name)`: the uninterrupted run of a case; its folder with copies at every stop, and its steps."""
+    """`whole(name)` trains a case uninterrupted; returns its folder with copies at stops, and batches."""
 
     done = {}
 
@@ -55,13 +55,13 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "stop"), [(name, stop) for name in CASES for stop in STOPS if exists(name, stop)]
 )
-def test_killed_and_resumed_is_uninterrupted(whole, name, stop, tmp_path):
+def test_a_killed_and_resumed_run_is_like_an_uninterrupted_one(whole, name, stop, tmp_path):
     check(whole, name, stop, tmp_path, workers=0)
 
 
 @pytest.mark.parametrize("stop", STOPS_WITH_WORKERS)
 @pytest.mark.parametrize("name", WITH_WORKERS)
-def test_with_loader_processes(whole, name, stop, tmp_path):
+def test_a_run_with_loader_processes_is_resumed(whole, name, stop, tmp_path):
     check(whole, name, stop, tmp_path, workers=2)
 
 
@@ -69,7 +69,7 @@ def check(whole, name, stop, tmp_path, workers):
     folder, batches = whole(name)
     left = shutil.copytree(folder / stop, tmp_path / "run")
     before = state_of(left / "checkpoints" / "last.ckpt")
-    # other numbers in the global generator than the first run began with
+    # The seed of the global generator differs from that of the first run.
     again, trainer = train(
         CASES[name], left, workers=workers, resume=left / "checkpoints" / "last.ckpt", seed=99
     )
@@ -82,7 +82,7 @@ def check(whole, name, stop, tmp_path, workers):
 
 
 class Stops(Callback):
-    """Ends training from within, at a batch of the first epoch: by `should_stop`, or as its time is over."""
+    """Ends training at a batch of the first epoch, by `should_stop` or at the end of its time."""
 
     def __init__(self, by, batch):
         self.by, self.batch = by, batch
@@ -95,9 +95,9 @@ class Stops(Callback):
 
 
 STOPPED_INSIDE = {
-    "kg-completion, KnowFormer": 2,  # in the second step, of micro-batches
-    "node-classification, GALiT, parts": 1,  # at the end of the first of two
-    "kg-completion, KnowFormer, two validations an epoch": 3,  # where it is validated anyway
+    "kg-completion, KnowFormer": 2,  # at a micro-batch of the second step
+    "node-classification, GALiT, parts": 1,  # at the end of the first of two steps
+    "kg-completion, KnowFormer, two validations an epoch": 3,  # at a validation
 }
 
 
@@ -107,7 +107,7 @@ STOPPED_INSIDE = {
 )
 @pytest.mark.parametrize("by", ["max_steps", "max_time", "should_stop"])
 @pytest.mark.parametrize("name", STOPPED_INSIDE)
-def test_stopped_inside_an_epoch_and_resumed_is_uninterrupted(whole, name, by, tmp_path):
+def test_a_run_stopped_within_an_epoch_is_resumed_like_an_uninterrupted_one(whole, name, by, tmp_path):
     folder, batches = whole(name)
     case, run, batch = CASES[name], tmp_path / "run", STOPPED_INSIDE[name]
     stop = {"max_steps": {"max_steps": batch // 2 + 1}, "max_time": {"max_time": timedelta(hours=1)}}
@@ -120,11 +120,11 @@ def test_stopped_inside_an_epoch_and_resumed_is_uninterrupted(whole, name, by, t
 
 
 class StopsLate(Callback):
-    """Has the module end training, in its own hook, which comes after those of callbacks."""
+    """Lets the module end training in its own hook, which runs after those of callbacks."""
 
     def on_train_start(self, trainer, pl_module):
         for last in (one for one in trainer.callbacks if isinstance(one, LastCheckpoint)):
-            last.minutes = 10  # else each step is saved
+            last.minutes = 10  # by default every step is saved
 
         def stop(outputs, batch, batch_idx):
             trainer.should_stop = trainer.should_stop or batch_idx == 1  # the first of two steps
@@ -132,7 +132,7 @@ class StopsLate(Callback):
         pl_module.on_train_batch_end = stop
 
 
-def test_a_module_that_stops_inside_an_epoch_can_be_resumed_too(whole, tmp_path):
+def test_a_run_stopped_by_its_module_within_an_epoch_is_resumed(whole, tmp_path):
     name = "node-classification, GALiT, parts"
     folder, batches = whole(name)
     begun, _ = train(CASES[name], tmp_path, more=[StopsLate()])
@@ -143,8 +143,8 @@ def test_a_module_that_stops_inside_an_epoch_can_be_resumed_too(whole, tmp_path)
 
 
 @pytest.mark.parametrize("steps", [2, 4, 6])
-def test_more_steps_than_so_far_go_on_where_the_last_one_was(steps, tmp_path):
-    """Four steps are an epoch."""
+def test_a_run_is_resumed_with_more_steps(steps, tmp_path):
+    """An epoch has four steps."""
     case = CASES["kg-completion, KnowFormer"]
     limited = {count: dataclasses.replace(case, trainer={"max_steps": count}) for count in (steps, 10)}
     batches, _ = train(limited[10], tmp_path / "whole", epochs=-1)
@@ -157,7 +157,7 @@ def test_more_steps_than_so_far_go_on_where_the_last_one_was(steps, tmp_path):
 
 
 def falling(interval):
-    """A task whose rate falls with every step of the schedule after the first."""
+    """A case whose learning rate falls at every step of its schedule after the first."""
 
     class Falling(KGCompletion):
         def configure_optimizers(self):
@@ -180,7 +180,7 @@ def falling(interval):
     ("interval", "stop", "every"),
     [("epoch", (2, 0), 1.0), ("epoch", (1, 4), 1.0), ("epoch", (1, 7), 3), ("step", (1, 4), 1.0)],
 )
-def test_plateaus_miss_no_step(interval, stop, every, tmp_path):
+def test_reduce_lr_on_plateau_makes_the_same_steps(interval, stop, every, tmp_path):
     case = dataclasses.replace(falling(interval), trainer={"val_check_interval": every})
     stops = {"stop": (*stop, "on_train_batch_start")}
     train(case, tmp_path / "whole", more=[Killed(tmp_path / "whole", stops)])
@@ -193,10 +193,10 @@ def test_plateaus_miss_no_step(interval, stop, every, tmp_path):
     assert difference(whole, state_of(left)) == ""
 
 
-def test_the_page_says_what_is_tried():
+def test_the_page_lists_the_tested_stops():
     page = (Path(__file__).resolve().parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
-    said = page.partition("<!-- resume: begin -->\n")[2].partition("\n<!-- resume: end -->")[0]
-    assert said == table(), "put this between the marks of docs/reliability.md"
+    shown = page.partition("<!-- resume: begin -->\n")[2].partition("\n<!-- resume: end -->")[0]
+    assert shown == table(), "put this between the marks of docs/reliability.md"
 
 
 @pytest.mark.fault(
@@ -204,7 +204,7 @@ def test_the_page_says_what_is_tried():
     "refused before it is loaded, as by the command",
 )
 @pytest.mark.parametrize("name", CASES)
-def test_python_users_get_the_comparison_too(whole, name, tmp_path):
+def test_checkpoints_are_also_checked_in_python(whole, name, tmp_path):
     folder, _ = whole(name)
     left = shutil.copytree(folder / "whole", tmp_path / "run") / "checkpoints" / "last.ckpt"
     checkpoint = torch.load(left, weights_only=True)

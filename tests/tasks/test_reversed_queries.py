@@ -1,4 +1,4 @@
-"""Questions judged from both ends: the definition, fresh weights, certain answers, too large a graph."""
+"""Scores joined with those of the reversed queries (`reverse_weight`)."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def probabilities(task, scores):
 
 
 @pytest.mark.parametrize("loss", ["ce", "bce"])
-def test_every_answer_is_judged_by_its_own_question(data, loss):
+def test_scores_are_joined_with_those_of_each_answers_reversed_query(data, loss):
     task, graph = built(data, loss=loss), data.graph("valid")
     num_relations = graph.num_relations
     head = torch.tensor([0, 5, 0, 7])
@@ -75,7 +75,7 @@ def test_no_score_of_earlier_weights_is_used(tmp_path, data):
     (expected,) = make_trainer(tmp_path).validate(fresh, datamodule=data, verbose=False)
     assert found == pytest.approx(expected)
     task.score_queries(data.graph("test"), torch.arange(8), torch.zeros(8, dtype=torch.int64))
-    for parameter in task.parameters():  # as a checkpoint would, but unseen
+    for parameter in task.parameters():  # changes that the task cannot notice
         parameter.data.mul_(-1)
     fresh.load_state_dict(task.state_dict())
     (found,) = trainer.test(task, datamodule=data, verbose=False)
@@ -83,7 +83,7 @@ def test_no_score_of_earlier_weights_is_used(tmp_path, data):
     assert found == pytest.approx(expected)
 
 
-def test_another_graph_is_asked_anew(data):
+def test_another_graph_has_its_own_scores(data):
     task = built(data, loss="bce")
     graph = data.graph("valid")
     fewer = RelationalGraph(
@@ -95,20 +95,20 @@ def test_another_graph_is_asked_anew(data):
     assert torch.equal(found, built(data, loss="bce").score_queries(fewer, head, relation))
 
 
-def test_a_relation_is_asked_once(data, monkeypatch):
+def test_reversed_queries_of_a_relation_are_scored_once(data, monkeypatch):
     task, graph = built(data), data.graph("valid")
-    asked = []
+    calls = []
     ask = task._score_in_parts
     monkeypatch.setattr(
-        task, "_score_in_parts", lambda g, h, r, **k: asked.append(len(h)) or ask(g, h, r, **k)
+        task, "_score_in_parts", lambda g, h, r, **k: calls.append(len(h)) or ask(g, h, r, **k)
     )
     for _ in range(2):
         task.score_queries(graph, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0]))
-    assert asked == [3, graph.num_nodes, 3]
+    assert calls == [3, graph.num_nodes, 3]
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
-def test_certain_answers_stay_finite_and_apart(is_binary):
+def test_large_scores_stay_finite_and_different(is_binary):
     queries = ReversedQueries(0.5, is_binary=is_binary, max_bytes=2**20)
     graph = RelationalGraph(torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1]), 4, 2)
     scores = torch.tensor([[2000.0, 300.0, -300.0, -2000.0]])
@@ -118,7 +118,7 @@ def test_certain_answers_stay_finite_and_apart(is_binary):
     assert found.isfinite().all() and (found.diff() < 0).all()
 
 
-def test_without_weight_the_scores_are_given_back(data):
+def test_without_weight_scores_are_unchanged(data):
     queries = ReversedQueries(0.0, is_binary=True, max_bytes=1)
     scores = torch.randn(2, data.graph("valid").num_nodes)
     pair = torch.tensor([0, 1])
@@ -135,11 +135,11 @@ def test_too_large_a_graph_is_refused_before_training(tmp_path, data):
 
 
 def test_without_weight_no_second_graph_is_built_before_training(tmp_path, data, monkeypatch):
-    asked = []
+    calls = []
     graph = data.graph
-    monkeypatch.setattr(data, "graph", lambda split, *source: asked.append(split) or graph(split, *source))
+    monkeypatch.setattr(data, "graph", lambda split, *source: calls.append(split) or graph(split, *source))
     make_trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(make_task(), datamodule=data)
-    assert "train" in asked and "test" not in asked
+    assert "train" in calls and "test" not in calls
 
 
 def test_scores_of_half_precision_are_kept_in_single(data):
@@ -151,8 +151,8 @@ def test_scores_of_half_precision_are_kept_in_single(data):
     torch.testing.assert_close(torch.sigmoid(found.double()), (p * q).sqrt(), rtol=1e-5, atol=1e-7)
 
 
-def test_so_is_a_test_graph_that_is_too_large(tmp_path, monkeypatch):
-    """Of an inductive pair the second graph is asked, after training."""
+def test_too_large_a_test_graph_is_refused_before_training(tmp_path, monkeypatch):
+    """The second graph of an inductive pair, which is used after training, is also checked."""
     for name, families in (("seen", 4), ("seen_ind", 9)):
         (tmp_path / name).mkdir()
         write_family(tmp_path / name, families=families)
@@ -163,8 +163,8 @@ def test_so_is_a_test_graph_that_is_too_large(tmp_path, monkeypatch):
         make_trainer(tmp_path).fit(task, datamodule=data)
 
 
-def test_prediction_keeps_what_it_is_asked(data):
-    """One relation fits where four would not."""
+def test_prediction_keeps_scores_of_its_relation_only(data):
+    """The scores of one relation fit into memory, those of four would not."""
     task, graph = built(data), data.graph("test")
     task._reversed.max_bytes = 4 * graph.num_nodes**2
     model = KGModel(task, data.knowledge_graph)
@@ -184,13 +184,13 @@ def test_a_program_of_such_a_model_is_refused(data):
 
 
 @pytest.mark.parametrize("weight", [-1.0, float("inf"), float("nan")])
-def test_a_weight_that_is_none_is_refused(weight):
+def test_a_weight_out_of_range_is_refused(weight):
     with pytest.raises(ValueError, match=f"reverse_weight must be at least 0 and finite, got {weight}"):
         make_task(reverse_weight=weight)
 
 
-def test_two_threads_may_ask_about_two_graphs():
-    """As if another thread asked about another graph while the first one's scores are made."""
+def test_two_threads_may_query_two_graphs():
+    """A nested call stands for another thread that queries another graph meanwhile."""
     queries = ReversedQueries(1.0, is_binary=True, max_bytes=2**20)
     edges, kinds = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1])
     one, other = RelationalGraph(edges, kinds, 4, 2), RelationalGraph(edges, kinds, 6, 2)
@@ -208,8 +208,8 @@ def test_two_threads_may_ask_about_two_graphs():
 
 
 @pytest.mark.parametrize("change", ["in place", "load_state_dict", "num_draws"])
-def test_a_model_whose_weights_change_asks_anew(data, change):
-    """By whoever: a loop of one's own, `load_state_dict`, a setting."""
+def test_scores_follow_changes_of_the_model(data, change):
+    """The change may be by a user's loop, `load_state_dict` or a setting."""
     model = KGModel(
         built(data, encoder={"hidden_channels": 8, "num_layers": 1, "noise_std": 4.0}), data.knowledge_graph
     )

@@ -1,4 +1,4 @@
-"""A training step does not wait for its device: one look at its numbers, before the weights change."""
+"""A training step waits for its device only once, to check loss and gradients before the weights change."""
 
 import dataclasses
 
@@ -55,12 +55,12 @@ MORE = {
         lambda folder, workers: links(folder, workers, neighbourhood=12, structured_negatives=True),
     ),
 }
-# The guard's look at loss and gradients.
+# NanGuard reads loss and gradients.
 ONCE = {"item": 1}
-# How many edges are not hidden, and how many of these are no loops.
+# Also the number of edges that are not hidden, and of those that are not loops.
 MORE_OFTEN = {"link-prediction, GCN": {"mask": 2, **ONCE}}
-# Operations of a step on these small graphs, and KiB that they read and write: the most of all precisions;
-# then those of its backward pass, which is counted on the CPU. A quarter more is too much.
+# Operations of a step on these small graphs and the KiB that they read and write, as the maximum over
+# precisions; then those of the backward pass, counted on the CPU. Tests allow a quarter more.
 WORK = {
     "kg-completion, KnowFormer": (1037, 783, 153, 244),
     "kg-completion, KnowFormer, sampled negatives": (1125, 807, 160, 247),
@@ -93,7 +93,7 @@ class Stop(Exception):
 
 
 class FirstBatch(Callback):
-    """Ends the training before its first step, and keeps what it would have been made of."""
+    """Ends training before the first step, and keeps trainer, task and batch."""
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         self.kept = trainer, pl_module, batch
@@ -107,7 +107,7 @@ def first_step(name, folder):
         train((CASES | MORE)[name], folder / "run", more=[first])
     trainer, task, batch = first.kept
     task.log = lambda *args, **kwargs: None
-    data = task.trainer.datamodule  # what is made once:
+    data = task.trainer.datamodule  # these are computed once per run
     if isinstance(data, LinkDataModule):
         data.relational_graph("train")
     if isinstance(data, MixtureDataModule):
@@ -116,7 +116,7 @@ def first_step(name, folder):
 
 
 def move(task):
-    """The weights and what is kept of the graph, on the device."""
+    """Move the weights and cached tensors of the graph to the device."""
     move_weights(task)
     if (prepared := getattr(task, "_prepared", None)) is not None:
         prepared.x, prepared.device = prepared.x.to(task.device), task.device
@@ -132,7 +132,7 @@ def check_work(counted, most_calls, most_kib):
 
 
 def step(trainer, task, batch, optimizer):
-    """What the host waits for in a training step but for its backward pass; its batch is still the host's."""
+    """Run a step without its backward pass, from a batch on the host; return its waits and operations."""
     guard = NanGuard()
     with Waits() as waits, Bytes() as counted:
         batch = task.transfer_batch_to_device(batch, task.device, 0)
@@ -149,8 +149,8 @@ def step(trainer, task, batch, optimizer):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", WORK)
 def test_a_step_waits_once(tmp_path, monkeypatch, name):
-    """In float32, bf16-mixed and 16-mixed, in all of which decoders make float32."""
-    monkeypatch.setattr(pencil_module, "_MIN_TOKENS", (1, 1))  # groups of like size in small batches, too
+    """This holds in float32, bf16-mixed and 16-mixed; decoders compute in float32 in all of them."""
+    monkeypatch.setattr(pencil_module, "_MIN_TOKENS", (1, 1))  # group subgraphs by size also in small batches
     trainer, task, batch = first_step(name, tmp_path)
     decoded = set()
     task.decoder.register_forward_hook(lambda _, given, made: decoded.add(made.dtype))
@@ -158,7 +158,7 @@ def test_a_step_waits_once(tmp_path, monkeypatch, name):
         move(task)
         optimizers = task.configure_optimizers()
         optimizer = optimizers["optimizer"] if isinstance(optimizers, dict) else optimizers
-        step(trainer, task, batch, optimizer)  # what is moved once for the whole run
+        step(trainer, task, batch, optimizer)  # moves tensors that stay on the device
         for dtype in (None, torch.bfloat16, torch.float16):
             with autocast_to(dtype):
                 found, counted = step(trainer, task, batch, optimizer)
@@ -170,7 +170,7 @@ def test_a_step_waits_once(tmp_path, monkeypatch, name):
 @pytest.mark.parametrize("name", WORK)
 def test_a_backward_pass_waits_for_nothing(tmp_path, name):
     _, task, batch = first_step(name, tmp_path)
-    task.training_step(batch, 0).backward()  # sorts the graph, once
+    task.training_step(batch, 0).backward()  # sorts the graph once
     loss = task.training_step(batch, 0)
     with Waits("cpu") as waits, Bytes() as counted:
         loss.backward()
@@ -179,7 +179,7 @@ def test_a_backward_pass_waits_for_nothing(tmp_path, name):
     assert any(weight.grad is not None for weight in task.parameters())
 
 
-def test_what_waits_is_counted(monkeypatch):
+def test_operations_that_wait_are_counted(monkeypatch):
     with pretended_cuda(monkeypatch), Waits() as waits:
         x = torch.arange(4.0, device="cuda")
         index = torch.zeros(2, dtype=torch.int64, device="cuda")
@@ -191,7 +191,7 @@ def test_what_waits_is_counted(monkeypatch):
     assert waits.found == {"item": 1 + 4, "copy": 3, **once}
 
 
-def test_distinct_rows_are_not_looked_for_on_a_device(monkeypatch):
+def test_feature_rows_on_a_device_do_not_wait(monkeypatch):
     with pretended_cuda(monkeypatch):
         layer, table = FeatureRows(5, 3), torch.randn(100, 5, device="cuda")
         move_weights(layer)
@@ -208,7 +208,7 @@ def test_a_stream_of_noise_reads_its_count_once(monkeypatch):
             for _ in range(3):
                 stream.generator(None, "cuda")
         assert waits.found == {"item": 1}
-        stream.draws.fill_(7)  # as a checkpoint does
+        stream.draws.fill_(7)  # like a checkpoint
         with waits:
             stream.generator(None, "cuda")
         assert waits.found == {"item": 2}

@@ -1,4 +1,4 @@
-"""What all tasks share."""
+"""Behaviour that all tasks share."""
 
 import copy
 import dataclasses
@@ -39,21 +39,21 @@ TASKS = [
 
 
 @pytest.mark.parametrize(("cls", "encoder", "sizes"), TASKS)
-# "meta" stands for every device that is not the CPU
+# "meta" stands for any device other than the CPU.
 @pytest.mark.parametrize(("device", "fused"), [("cpu", True), ("meta", None)])
-def test_adam_is_fused_on_the_cpu_and_takes_torchs_own_form_elsewhere(cls, encoder, sizes, device, fused):
+def test_adam_is_fused_on_the_cpu_and_has_torchs_default_elsewhere(cls, encoder, sizes, device, fused):
     task = cls(encoder)
     task.build(GraphSpec(num_nodes=4, **sizes))
     task.to(device)
     assert task.fuses_optimizer is fused
     found = task.configure_optimizers()
     optimizer = found["optimizer"] if isinstance(found, dict) else found
-    # False would be one parameter after the other
+    # foreach=False would update parameters one by one.
     assert optimizer.defaults["fused"] is fused and optimizer.defaults["foreach"] is None
 
 
-def test_weights_are_drawn_on_the_cpu_whatever_the_device_of_the_trainer(monkeypatch):
-    """A GPU draws other numbers from a seed; "meta" stands for it."""
+def test_weights_are_initialised_on_the_cpu_for_any_device(monkeypatch):
+    """A GPU, for which "meta" stands, would draw other numbers from the seed."""
     task = NodeClassification(Averaging)
     spec = GraphSpec(num_nodes=4, in_channels=3, num_classes=2)
     monkeypatch.setattr(task, "_datamodule", lambda: SimpleNamespace(spec=spec))
@@ -64,17 +64,17 @@ def test_weights_are_drawn_on_the_cpu_whatever_the_device_of_the_trainer(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("task", "datamodule", "told"),
+    ("task", "datamodule", "message"),
     [
         (KGCompletion, LinkDataModule("citeseer-link"), "is a LinkDataModule\nGive a KGDataModule"),
         (LinkPrediction, KGDataModule("umls"), "is a KGDataModule\nGive a LinkDataModule"),
         (NodeClassification, KGDataModule("umls"), "is a KGDataModule\nGive a NodeDataModule"),
     ],
 )
-def test_data_of_another_task_are_refused_by_name(task, datamodule, told):
+def test_data_of_another_task_are_refused(task, datamodule, message):
     made = task(Averaging)
     made._trainer = SimpleNamespace(datamodule=datamodule)
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         made.setup("fit")
 
 
@@ -83,7 +83,7 @@ def test_a_datamodule_is_shown_by_its_name():
         assert str(made) == repr(made) == f"{type(made).__name__}({made.name!r})"
 
 
-def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
+def test_a_task_needs_a_function_that_makes_an_encoder():
     with pytest.raises(ValueError, match=r"encoder is a GALiT.*\nGive a function.*: lambda spec: GALiT\("):
         NodeClassification(GALiT(8, 4))
     with pytest.raises(
@@ -93,17 +93,17 @@ def test_a_task_is_given_what_makes_an_encoder_not_an_encoder():
 
 
 @pytest.mark.parametrize(
-    ("callback", "told"),
+    ("callback", "message"),
     [
         (StochasticWeightAveraging(swa_lrs=0.1), "would average nothing\nTake graphzoo.callbacks.Warmup"),
         (LearningRateFinder(), "hides the answers of a batch from the encoder\nTry some rates"),
         (BatchSizeFinder(), "Leave it out: batches that take too much memory are cut into parts"),
     ],
 )
-def test_callbacks_that_would_do_something_else_are_refused(callback, told, tmp_path):
+def test_callbacks_that_would_not_work_are_refused(callback, message, tmp_path):
     data = KGDataModule("umls", batch_size=64)
     trainer = Trainer(callbacks=[callback], max_steps=1, default_root_dir=tmp_path, accelerator="cpu")
-    with pytest.raises(UsageError, match=f"(?s){type(callback).__name__} .*{told}"):
+    with pytest.raises(UsageError, match=f"(?s){type(callback).__name__} .*{message}"):
         trainer.fit(KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), data)
 
 
@@ -116,7 +116,7 @@ class Frozen(BaseFinetuning):
 
 
 @pytest.mark.parametrize("make", [Frozen, lambda: ModelPruning("l1_unstructured", amount=0.1)])
-def test_callbacks_that_look_for_weights_take_a_task_that_has_them(make):
+def test_callbacks_that_need_weights_need_a_built_task(make):
     task, (data, _) = two_splits("nodes")
     with pytest.raises(UsageError, match=r"before the encoder is built\nGive it, in Python, a task that has"):
         quiet_trainer(callbacks=[make()]).fit(task, datamodule=data)
@@ -128,8 +128,8 @@ def test_callbacks_that_look_for_weights_take_a_task_that_has_them(make):
     assert trainer.global_step == 1 and same == (make is Frozen)
 
 
-def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
-    """Their size is that of the sampler; gradients would be those of other batches."""
+def test_a_schedule_of_accumulation_is_refused_for_parts_of_a_graph(tmp_path):
+    """The sampler fixes the sizes of batches, so another accumulation would change their gradients."""
     generator = torch.Generator().manual_seed(0)
     graph = Data(
         x=torch.randn(60, 3, generator=generator),
@@ -141,11 +141,11 @@ def test_steps_of_parts_of_a_graph_are_not_scheduled(tmp_path):
     trainer = Trainer(callbacks=[scheduler], enable_progress_bar=False, **settings)
     with pytest.raises(UsageError, match="Give the Trainer accumulate_grad_batches instead"):
         trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph, batch_size=20))
-    trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # whole graphs add up as they come
+    trainer.fit(NodeClassification(Averaging), NodeDataModule(data=graph))  # allowed with whole graphs
 
 
 class OwnTask(Task):
-    """A user's own: it says nothing of its data."""
+    """A user's task, which does not describe its data."""
 
     accepts = (NodeEncoder,)
 
@@ -163,8 +163,8 @@ class OwnTask(Task):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def test_a_task_on_data_of_ones_own_says_what_takes_less_memory():
-    """Whose batches have no `micro_batch_size` to be smaller."""
+def test_the_memory_remedy_for_own_data_is_a_smaller_model():
+    """These data have no `micro_batch_size`."""
     task = OwnTask(Averaging)
     task._trainer = SimpleNamespace(datamodule=LightningDataModule())
     assert task.less_memory.startswith("Take a smaller --model.encoder.hidden_channels")
@@ -175,7 +175,7 @@ def quiet_trainer(**settings):
 
 
 def two_splits(kind, seed=0):
-    """A task, and two DataModules that split the same graph in two ways."""
+    """A task, and two data modules with different splits of one graph."""
     torch.manual_seed(seed)
     if kind == "nodes":
         data = Data(x=torch.randn(60, 3), y=torch.arange(60) % 3, edge_index=torch.randint(60, (2, 200)))
@@ -188,8 +188,8 @@ def two_splits(kind, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["nodes", "kg"])
-def test_what_a_fit_learnt_from_is_no_other_split_s_test(kind):
-    """Without a checkpoint, too: the weights are those of the fit before."""
+def test_another_split_is_refused_after_a_fit(kind):
+    """This also holds without a checkpoint, for the weights of an earlier fit."""
     task, (first, second) = two_splits(kind)
     for _ in range(2):
         quiet_trainer().fit(task, datamodule=first)
@@ -203,7 +203,7 @@ def test_what_a_fit_learnt_from_is_no_other_split_s_test(kind):
     assert all(torch.equal(*pair) for pair in zip(weights, task.parameters(), strict=True))
 
 
-def test_a_checkpoint_that_is_saved_after_a_test_says_what_was_trained_on(tmp_path):
+def test_a_checkpoint_saved_after_a_test_describes_the_training_data(tmp_path):
     task, (trained, _) = two_splits("kg")
     others = [(f"m{i}", f"r{i % 2}", f"m{j}") for i in range(9) for j in range(i)]
     tested = KGDataModule.from_triples(others, batch_size=16)
@@ -211,12 +211,12 @@ def test_a_checkpoint_that_is_saved_after_a_test_says_what_was_trained_on(tmp_pa
     trainer.fit(task, datamodule=trained)
     trainer.test(task, datamodule=tested, verbose=False)
     trainer.save_checkpoint(tmp_path / "after.ckpt")
-    said = torch.load(tmp_path / "after.ckpt", weights_only=True)["graphzoo"]["data"]
-    assert said["fingerprint"] == trained.fingerprint != tested.fingerprint
-    assert said["split"] == trained.describe_split()
+    described = torch.load(tmp_path / "after.ckpt", weights_only=True)["graphzoo"]["data"]
+    assert described["fingerprint"] == trained.fingerprint != tested.fingerprint
+    assert described["split"] == trained.describe_split()
 
 
-def test_a_task_of_ones_own_is_tested_and_resumed_from_its_checkpoint(tmp_path):
+def test_a_users_task_is_tested_and_resumed_from_its_checkpoint(tmp_path):
     _, (data, _) = two_splits("nodes")
     trainer, path = quiet_trainer(), tmp_path / "own.ckpt"
     trainer.fit(OwnTask(Averaging), datamodule=data)
@@ -228,7 +228,7 @@ def test_a_task_of_ones_own_is_tested_and_resumed_from_its_checkpoint(tmp_path):
     assert trainer.global_step == 2
 
 
-def test_weights_before_there_is_an_encoder_are_told_how_to_load():
+def test_loading_weights_before_the_encoder_is_built_is_refused():
     task, (data, _) = two_splits("nodes")
     quiet_trainer().fit(task, datamodule=data)
     weights = task.state_dict()
@@ -240,8 +240,8 @@ def test_weights_before_there_is_an_encoder_are_told_how_to_load():
     assert all(torch.equal(value, weights[name]) for name, value in fresh.state_dict().items())
 
 
-def test_copies_of_a_task_go_without_its_graphs():
-    """Lightning's averages of the weights are one."""
+def test_copies_of_a_task_have_no_cached_graphs():
+    """Lightning's averages of the weights are such a copy."""
     task, (data, _) = two_splits("nodes")
     quiet_trainer().fit(task, datamodule=data)
     task.to_device_once("classes", data.graph.y)
@@ -251,7 +251,7 @@ def test_copies_of_a_task_go_without_its_graphs():
 
 
 def test_a_graph_of_several_splits_is_moved_once():
-    """ "meta" stands for every device that is not the CPU; its memory would hold the graph three times."""
+    """Else the device, for which "meta" stands, would hold the graph three times."""
     task, graph = OwnTask(Averaging).to("meta"), torch.arange(3)
     copies = [task.to_device_once(f"graph/{split}", graph) for split in ("train", "valid", "test")]
     assert copies[0].device.type == "meta" and all(copy is copies[0] for copy in copies)
@@ -259,8 +259,8 @@ def test_a_graph_of_several_splits_is_moved_once():
     assert task.to("cpu").to_device_once("graph/test", graph) is graph
 
 
-def test_a_metric_that_nobody_chose_is_that_of_the_data():
-    """Of each data, not of the first that the task has met."""
+def test_the_default_metric_is_that_of_the_data():
+    """It follows the current data, not the first that the task was used with."""
     found = []
     for task in (NodeClassification(Averaging), LinkPrediction(Averaging)):
         for metric in ("accuracy", "roc_auc") if isinstance(task, NodeClassification) else ("auroc", "mrr"):
@@ -270,8 +270,8 @@ def test_a_metric_that_nobody_chose_is_that_of_the_data():
     assert found == ["val/acc", "val/auroc", "val/auroc", "val/mrr"]
 
 
-def test_a_second_fit_begins_anew():
-    """What it hides, and how often all nodes got one class, are its own."""
+def test_a_second_fit_resets_its_state():
+    """Hidden links and the count of one-class validations are reset."""
     task = build("galit", link_data())
     assert task._hider is not None
     task.hide_positives = False
@@ -283,8 +283,8 @@ def test_a_second_fit_begins_anew():
     assert task._votes == 0
 
 
-def test_what_was_learnt_first_is_not_forgotten_in_a_second_fit():
-    """A model of graph A that trains on graph B is not tested on A's other split, nor trained on it."""
+def test_the_first_training_data_are_remembered_in_a_second_fit():
+    """A model trained on graph A, then on B, is neither tested nor trained on another split of A."""
     task, (first, second) = two_splits("nodes")
     _, (other, _) = two_splits("nodes", seed=1)
     for datamodule in (first, other):
@@ -295,8 +295,8 @@ def test_what_was_learnt_first_is_not_forgotten_in_a_second_fit():
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true"])
-def test_a_whole_graph_may_be_changed_on_its_way_to_the_model(precision):
-    """As by a hook that masks features; what Lightning casts is the graph's own."""
+def test_a_hook_may_change_the_features_of_a_whole_graph(precision):
+    """A hook may mask features; a cast by Lightning is not such a change."""
     seen = []
 
     class Masked(NodeClassification):

@@ -1,4 +1,4 @@
-"""`fit --dry-run`: what a run will take, and nothing on the disk; `--quiet`; what a run says at its start."""
+"""`fit --dry-run` estimates time and memory and writes nothing; `--quiet`; the first lines of a run."""
 
 import dataclasses
 import sys
@@ -25,7 +25,7 @@ def dry(fit, *options, status=0, epochs=3):
 
 
 def shown(result):
-    """The table as a dictionary; continued lines are joined."""
+    """The printed table as a dictionary, with continued lines joined."""
     found, last = {}, ""
     for line in result.out.splitlines():
         cells = [cell.strip() for cell in line[1:-1].replace("│", "|").split("|")]
@@ -36,7 +36,7 @@ def shown(result):
 
 
 @pytest.mark.parametrize("task", ["fit", "fit_nodes", "fit_links"])
-def test_sizes_times_and_memory_and_no_run_written(request, workplace, task):
+def test_sizes_times_and_memory_are_shown_and_nothing_is_written(request, workplace, task):
     fit = request.getfixturevalue(task)
     before = sorted(workplace.rglob("*"))
     result = dry(fit)
@@ -54,7 +54,7 @@ def test_sizes_times_and_memory_and_no_run_written(request, workplace, task):
 
 
 @pytest.mark.parametrize("logger", ["mlflow", "wandb,tensorboard"])
-def test_loggers_are_left_alone(fit, workplace, logger):
+def test_loggers_write_nothing(fit, workplace, logger):
     for package in logger.split(","):
         pytest.importorskip(package)
     before = sorted(workplace.rglob("*"))
@@ -62,7 +62,7 @@ def test_loggers_are_left_alone(fit, workplace, logger):
     assert sorted(workplace.rglob("*")) == before
 
 
-def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
+def test_steps_and_parameters_are_those_of_the_run(fit, results, monkeypatch):
     found = shown(dry(fit, "--data.micro_batch_size=4"))
     fit("--run_dir=run", "--data.micro_batch_size=4", epochs=3)
     real = results("run")
@@ -74,12 +74,12 @@ def test_it_counts_what_the_run_then_does(fit, results, monkeypatch):
     assert found["model"] == f"KnowFormer, {real['num_parameters']:,} parameters"
 
 
-def test_without_a_test_none_is_announced(fit):
+def test_without_a_test_none_is_shown(fit):
     assert shown(dry(fit, "--no-test"))["the whole run"].endswith(" for 3 epochs")
 
 
 def test_the_estimate_is_steps_times_time(fit, monkeypatch):
-    """With a clock that ticks once a second each step takes a second or two, whatever the machine."""
+    """Each reading of the clock is a second later, so the time of a step does not depend on the machine."""
     ticks = iter(range(10**6))
     monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(next(ticks)))
     found = shown(dry(fit, "--trainer.check_val_every_n_epoch=3", epochs=6))
@@ -95,25 +95,25 @@ def test_the_estimate_is_steps_times_time(fit, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", [[], ["--trainer.limit_val_batches=2"]])
-def test_questions_in_reverse_are_counted_once_a_relation(fit, monkeypatch, limit):
-    """A clock that ticks with every question: the estimate is the number that a validation then asks."""
-    asked = []
-    ask = KGCompletion._score_in_parts
+def test_queries_in_reverse_are_counted_once_per_relation(fit, monkeypatch, limit):
+    """The clock counts scored queries, so the estimate must be the number of queries in a validation."""
+    num_queries = []
+    score = KGCompletion._score_in_parts
 
     def counting(self, graph, head, *rest, **options):
-        asked.append(head.numel())
-        return ask(self, graph, head, *rest, **options)
+        num_queries.append(head.numel())
+        return score(self, graph, head, *rest, **options)
 
     monkeypatch.setattr(KGCompletion, "_score_in_parts", counting)
     options = ["--model.reverse_weight=0.5", "--data.eval_batch_size=4", *limit]
     fit("--run_dir=run", "--no-test", *options, epochs=1)
-    really = sum(asked)
-    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(sum(asked)))
-    told = shown(dry(fit, *options))["validation"]
-    assert told.endswith(f", {really:,} questions") and told.startswith(duration(really)), (told, really)
+    really = sum(num_queries)
+    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(sum(num_queries)))
+    line = shown(dry(fit, *options))["validation"]
+    assert line.endswith(f", {really:,} questions") and line.startswith(duration(really)), (line, really)
 
 
-def test_its_memory_is_that_of_the_largest_neighbourhoods_of_later_epochs(fit, monkeypatch):
+def test_memory_is_measured_with_the_largest_later_neighbourhoods(fit, monkeypatch):
     seen = []
     ask = KGCompletion.sample_losses
 
@@ -138,7 +138,7 @@ def test_what_cannot_fit_is_refused(fit, workplace, monkeypatch):
     assert len(result.err.splitlines()) <= 6 and not list(workplace.glob("runs*"))
 
 
-def test_a_step_that_runs_out_of_memory_says_what_takes_less(fit, workplace):
+def test_a_step_that_runs_out_of_memory_names_the_remedy(fit, workplace):
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = dry(fit, *breaks, status=1)
     assert "out of memory" in result.err and "Take a smaller --data.micro_batch_size" in result.err
@@ -146,7 +146,7 @@ def test_a_step_that_runs_out_of_memory_says_what_takes_less(fit, workplace):
     assert not list(workplace.glob("runs*"))
 
 
-def test_allocations_beyond_the_machine_fail_instead_of_killing(monkeypatch):
+def test_allocations_beyond_the_available_memory_fail(monkeypatch):
     if torch.cuda.is_available():
         pytest.skip("no limit beside a GPU")
     resource = pytest.importorskip("resource")
@@ -154,11 +154,11 @@ def test_allocations_beyond_the_machine_fail_instead_of_killing(monkeypatch):
     used = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
     monkeypatch.setattr(dry_run, "available_bytes", lambda device: used + 2**30)
     with limited_memory():
-        torch.empty(2**26, dtype=torch.uint8)  # there is room
+        torch.empty(2**26, dtype=torch.uint8)  # fits
         with pytest.raises(RuntimeError, match="allocate memory"):
             torch.empty(2**32, dtype=torch.uint8)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
-    torch.empty(2**32, dtype=torch.uint8)  # pages that nobody touches take nothing
+    torch.empty(2**32, dtype=torch.uint8)  # pages that are not touched need no memory
 
 
 def test_a_limit_of_the_user_is_never_raised(monkeypatch):
@@ -174,25 +174,25 @@ def test_a_limit_of_the_user_is_never_raised(monkeypatch):
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def test_weights_gradients_and_moments_are_what_it_refuses_by(fit, monkeypatch):
-    asked = []
-    monkeypatch.setattr(room, "refuse_what_cannot_fit", lambda *arguments: asked.append(arguments))
+def test_the_required_memory_is_that_of_weights_gradients_and_moments(fit, monkeypatch):
+    calls = []
+    monkeypatch.setattr(room, "refuse_what_cannot_fit", lambda *arguments: calls.append(arguments))
     weights = int(shown(dry(fit))["model"].split(", ", 1)[1].split()[0].replace(",", ""))
-    encoder, whole = (arguments[0] for arguments in asked)
+    encoder, whole = (arguments[0] for arguments in calls)
     assert 0 < encoder < whole == 16 * weights, "first the encoder, then with the decoder"
-    asked.clear()
+    calls.clear()
     dry(fit, "--trainer.precision=64-true")
-    assert [arguments[0] for arguments in asked] == [2 * encoder, 32 * weights]
-    asked.clear()
-    module = torch.nn.Linear(3, 2)  # of a user, with an optimiser that nobody knows
+    assert [arguments[0] for arguments in calls] == [2 * encoder, 32 * weights]
+    calls.clear()
+    module = torch.nn.Linear(3, 2)  # a user's module, whose optimiser is unknown
     module.bias.requires_grad_(False)
     trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
     room.refuse_untrainable(trainer, module)
-    assert asked[0][0] == 4 * (6 + 2 + 6) and "(weights and gradients alone)" in asked[0][2]
+    assert calls[0][0] == 4 * (6 + 2 + 6) and "(weights and gradients alone)" in calls[0][2]
 
 
 @pytest.mark.parametrize("options", [["--dry-run"], ["--run_dir=run"]])
-def test_a_model_beyond_the_machine_is_refused_before_it_takes_memory(fit, workplace, options, monkeypatch):
+def test_a_too_large_model_is_refused_before_it_is_built(fit, workplace, options, monkeypatch):
     def build(task, spec):
         raise AssertionError("nothing is built")
 
@@ -203,14 +203,14 @@ def test_a_model_beyond_the_machine_is_refused_before_it_takes_memory(fit, workp
     assert "batch" not in result.err and not list(workplace.iterdir())
 
 
-def test_what_cannot_be_outlined_is_built(fit, monkeypatch):
-    """An encoder that computes with its weights while it is made has no outline, and trains all the same."""
+def test_an_encoder_that_fails_on_the_meta_device_is_built(fit, monkeypatch):
+    """An encoder that computes with its weights in `__init__` cannot be made on the meta device."""
     drawn, on_meta = torch.nn.Linear.reset_parameters, []
 
     def looking(self):
         drawn(self)
         on_meta.append(self.weight.is_meta)
-        float(self.weight.detach().sum())  # no value on the meta device
+        float(self.weight.detach().sum())  # fails on the meta device
 
     monkeypatch.setattr(torch.nn.Linear, "reset_parameters", looking)
     assert "peak memory" in shown(dry(fit))
@@ -218,7 +218,7 @@ def test_what_cannot_be_outlined_is_built(fit, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["building", "moments", "weights"])
-def test_memory_that_runs_out_for_the_weights_is_not_blamed_on_the_batch(fit, monkeypatch, where):
+def test_running_out_of_memory_for_weights_does_not_blame_the_batch(fit, monkeypatch, where):
     def run_out(*_, **__):
         torch.empty(1 << 60, dtype=torch.uint8)
 
@@ -226,7 +226,7 @@ def test_memory_that_runs_out_for_the_weights_is_not_blamed_on_the_batch(fit, mo
     if where == "building":
         monkeypatch.setattr(base_module.Task, "build", run_out)
     elif where == "moments":
-        # Of torch's own module, as what allocates the moments is.
+        # The function must seem to be in the module that allocates the moments.
         ours = FunctionType(run_out.__code__, vars(sys.modules["torch.optim.adam"]))
         monkeypatch.setattr(torch.optim.Adam, "_init_group", ours)
     else:
@@ -238,7 +238,7 @@ def test_memory_that_runs_out_for_the_weights_is_not_blamed_on_the_batch(fit, mo
 
 
 @pytest.mark.parametrize("least", ["epochs=500", "steps=5000"])
-def test_a_least_length_of_the_run_does_not_lengthen_the_dry_run(fit, least):
+def test_a_minimum_length_does_not_lengthen_the_dry_run(fit, least):
     result = dry(fit, f"--trainer.min_{least}", epochs=1000)
     assert int(shown(result)["a step"].rpartition(" ")[2]) < 20
 
@@ -282,7 +282,7 @@ def test_a_run_stopped_within_an_epoch_says_the_steps_left(fit, cli):
     assert f" for {2 * per_epoch - 2} steps and the test" in found["still to go"], found
 
 
-def test_a_time_that_ends_the_run_is_the_estimate(fit, cli):
+def test_max_time_limits_the_estimate(fit, cli):
     limit = "--trainer.max_time=00:01:00:00"
     found = shown(dry(fit, limit, epochs=10**9))["the whole run"]
     assert found.startswith("60.0 min, when --trainer.max_time ends it (without it ")
@@ -299,7 +299,7 @@ def test_callbacks_that_need_a_logger_or_a_bar_are_left_out(fit, callback):
 
 
 @pytest.mark.parametrize("interval", ["00:00:01:00", "{minutes: 1}", "00:00:00:00"])
-def test_validation_by_the_clock(fit, interval, monkeypatch):
+def test_validations_at_intervals_of_time_are_counted(fit, interval, monkeypatch):
     every = [f"--trainer.val_check_interval={interval}", "--trainer.check_val_every_n_epoch=null"]
     ticks = iter(range(10**6))
     monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(next(ticks)))
@@ -309,7 +309,7 @@ def test_validation_by_the_clock(fit, interval, monkeypatch):
     steps = 10 * int(found["training, an epoch"].split(" in ")[1].split()[0])
     once = float(found["validation"].split(" ")[0])
     validations = steps * step // often
-    tested = once  # as long as a validation, of the whole graph
+    tested = once  # as long as a validation of the whole graph
     assert found["the whole run"].startswith(duration(steps * step + validations * once + tested))
 
 
@@ -319,32 +319,32 @@ def test_a_wrong_time_is_refused(fit):
 
 @pytest.mark.parametrize("command", ["reproduce", "search"])
 @pytest.mark.parametrize("flag", ["--dry-run", "--dry_run"])
-def test_commands_of_many_runs_name_the_dry_run_of_one(cli, workplace, command, flag):
+def test_commands_of_many_runs_refer_to_the_dry_run_of_fit(cli, workplace, command, flag):
     result = cli(command, "knowformer", "umls", flag)
     assert result.status == 2 and "graphzoo fit --dry-run" in result.err
     assert len(result.err.splitlines()) <= 6 and not list(workplace.iterdir())
 
 
 @pytest.mark.parametrize("command", ["test", "validate"])
-def test_other_commands_have_no_steps_to_time(cli, command):
+def test_other_commands_refuse_a_dry_run(cli, command):
     result = cli(command, "--model=knowformer", "--data=umls", "--dry-run")
     assert result.status == 2 and "--dry-run is an option of fit" in result.err
 
 
-def test_quiet_says_the_result_only(fit):
+def test_quiet_prints_only_the_result(fit):
     result = fit("--run_dir=run", "--quiet", "--trainer.enable_progress_bar=true")
     assert "epoch 1/" not in result.out and "device" not in result.out and "writes run" not in result.err
     assert "mrr" in result.out.lower() and "results: run/results.json" in result.err
 
 
-def test_a_run_says_at_its_start_what_it_is(fit):
+def test_a_run_begins_with_device_graph_model_and_training(fit):
     result = fit("--run_dir=run", "--trainer.enable_progress_bar=true")
     lines = result.out.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["device", "graph", "model", "training"]
     assert "train triples" in lines[1] and lines[4].startswith("epoch 1/")
 
 
-def test_a_published_training_of_hours_on_a_cpu_names_the_recipe_for_one(tmp_path, monkeypatch):
+def test_long_published_trainings_on_a_cpu_name_a_recipe_for_cpus(tmp_path, monkeypatch):
     def for_cpu(data, *options, model="knowformer", seconds=7200, device="cpu", **known):
         plan = make_plan("fit", ["--model", model, "--data", data, *options])
         return dataclasses.replace(plan, **known).for_cpu(seconds, device)
@@ -368,17 +368,17 @@ def test_a_published_training_of_hours_on_a_cpu_names_the_recipe_for_one(tmp_pat
         assert bool(for_cpu("umls")) == is_named
 
 
-def test_a_run_and_a_dry_run_tell_of_it(fit, monkeypatch):
+def test_a_run_and_a_dry_run_print_the_recipe_for_cpus(fit, monkeypatch):
     monkeypatch.setattr(Plan, "for_cpu", lambda plan, seconds, device: f"[/b] {plan.command} {device}")
     monkeypatch.setattr(run_length, "_TIMED", 0.0)
     monkeypatch.setattr(RunSummary, "_remaining", lambda *_: "about a day")
     assert shown(dry(fit))["for a CPU"] == "[/b] fit cpu"
     lines = fit("--trainer.enable_progress_bar=true").out.splitlines()
-    told = [line for line in lines if line.startswith(("still to go", "for a CPU"))]
-    assert told == ["still to go about a day", "for a CPU   [/b] fit cpu"]
+    printed = [line for line in lines if line.startswith(("still to go", "for a CPU"))]
+    assert printed == ["still to go about a day", "for a CPU   [/b] fit cpu"]
 
 
-def test_times_and_sizes_for_people():
+def test_formats_of_times_and_sizes():
     assert [duration(s) for s in (0.2345, 75, 119, 120, 7200, 90_000, 200_000)] == [
         "0.234 s", "75 s", "119 s", "2.0 min", "2.0 h", "25.0 h", "2.3 d",
     ]  # fmt: skip
@@ -403,7 +403,7 @@ def test_times_and_sizes_for_people():
         ),
     ],
 )
-def test_the_line_of_training_reads_well(capsys, batches, parts, max_epochs, max_steps, line):
+def test_the_line_of_training(capsys, batches, parts, max_epochs, max_steps, line):
     trainer = SimpleNamespace(
         datamodule=None, world_size=1, strategy=SimpleNamespace(root_device="cpu"), precision="32-true",
         num_training_batches=batches, accumulate_grad_batches=parts, max_epochs=max_epochs,
@@ -415,8 +415,8 @@ def test_the_line_of_training_reads_well(capsys, batches, parts, max_epochs, max
     assert capsys.readouterr().out.splitlines()[-1] == f"training    {line}"
 
 
-def test_one_batch_is_one_batch(fit):
-    # not limit_val_batches=1: which of int and float it is depends on what typing has met before
+def test_counts_of_one_are_singular(fit):
+    # Not limit_val_batches=1, which jsonargparse reads as int or float depending on earlier calls.
     found = shown(dry(fit, "--data.eval_batch_size=1000", "--trainer.limit_train_batches=2", epochs=1))
     assert found["validation"].endswith(" in 1 batch") and " for 1 epoch and" in found["the whole run"]
     half = shown(dry(fit, "--trainer.max_steps=1"))
@@ -424,8 +424,8 @@ def test_one_batch_is_one_batch(fit):
     assert counted(1000, "epoch") == "1,000 epochs"
 
 
-def test_own_triples_are_told_the_time_of_the_whole_run(cli, tiny_kg):
-    """Their length follows the graph, which a dry run has to know of too."""
+def test_own_triples_show_the_time_of_the_whole_run(cli, tiny_kg):
+    """The number of epochs follows from the size of the graph, also in a dry run."""
     done = cli(
         "fit", "--dry-run", "--model", "knowformer", "--data", "kg", "--data.path", tiny_kg,
         "--model.encoder.hidden_channels=8", "--model.encoder.num_heads=2",
@@ -436,6 +436,6 @@ def test_own_triples_are_told_the_time_of_the_whole_run(cli, tiny_kg):
     assert shown(done)["training"].endswith(training)
 
 
-def test_a_part_of_the_triples_is_told_and_a_length_of_the_users_is_not_ended_early(fit):
-    told = shown(dry(fit, "--data.batch_size=16", "--trainer.limit_train_batches=2"))["training"]
-    assert told.endswith("batches of 16 queries, an epoch has 50 % of the training data, at most 3 epochs")
+def test_a_part_of_the_triples_is_shown_and_a_given_length_has_no_early_end(fit):
+    line = shown(dry(fit, "--data.batch_size=16", "--trainer.limit_train_batches=2"))["training"]
+    assert line.endswith("batches of 16 queries, an epoch has 50 % of the training data, at most 3 epochs")

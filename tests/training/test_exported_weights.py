@@ -1,4 +1,4 @@
-"""Exported folders are evaluated as the runs that they come from, and new runs begin with their weights."""
+"""Exported folders are evaluated like their runs, and new runs begin with their weights."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ SMALL = ["--model.encoder.hidden_channels=8", "--trainer.max_epochs=2", *CPU]
 
 
 def files(folder, task):
-    """Of a graph of the task, and the decoder that is not the usual one."""
+    """Write a graph for the task; return its path and a decoder that is not the default."""
     if task == "nodes":
         return write_npz(folder / "small.npz"), "mlp"
     make_link_graph().save(folder / "small.npz")
@@ -46,7 +46,7 @@ def metrics(run):
     return json.loads(Path(run, "results.json").read_text())["metrics"]
 
 
-def test_a_folder_is_tested_like_its_run(exported, capsys):
+def test_an_exported_folder_has_the_scores_of_its_run(exported, capsys):
     assert main(["test", "--ckpt_path=shared", *exported, *CPU, "--run_dir=tested"]) == 0
     assert "the weights of shared" in capsys.readouterr().err
     found, expected = metrics("tested"), metrics("run")
@@ -59,7 +59,7 @@ def test_a_folder_is_tested_like_its_run(exported, capsys):
 
 
 def test_a_fit_begins_with_the_weights(exported, capsys):
-    """At a rate of almost nothing they stay what they were; at another one they do not."""
+    """With a learning rate near 0 the scores stay the same, with another one they change."""
     begin = ["fit", "--ckpt_path=shared", *exported, *CPU, "--trainer.max_epochs=1"]
     assert main([*begin, "--model.lr=1e-12", "--run_dir=still"]) == 0
     assert "the weights of shared" in capsys.readouterr().err
@@ -72,7 +72,7 @@ def test_a_fit_begins_with_the_weights(exported, capsys):
 
 
 def another_split(data):
-    """Options behind those of the data that make another split of them."""
+    """Options that, after those of the data, give another split."""
     if task_of(data) == "nodes":
         return ["--data.split=random-50-25-25"]
     graph = make_link_graph()
@@ -84,7 +84,7 @@ def another_split(data):
 
 
 def test_a_fit_on_another_split_is_refused(exported, capsys):
-    """Its test part may be among what the weights were trained on."""
+    """The weights may be trained on its test part."""
     other = another_split(exported)
     begin = ["fit", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]
     assert main([*begin, *other]) == 2
@@ -93,7 +93,7 @@ def test_a_fit_on_another_split_is_refused(exported, capsys):
 
 
 def second(folder, task):
-    """Options of another graph of the task."""
+    """Write another graph for the task; return its options."""
     if task == "nodes":
         x = small_parts(1)["x"] * 3 + 1
         return [
@@ -112,8 +112,8 @@ def described(run):
     return torch.load(Path(run, "checkpoints/best.ckpt"), weights_only=True)["graphzoo"]
 
 
-def test_a_fit_goes_on_without_the_folder(exported, tmp_path, capsys):
-    """On another graph: its features are treated as in the first training, in a test and a resume, too."""
+def test_a_fit_needs_the_folder_only_at_its_start(exported, tmp_path, capsys):
+    """Features of another graph are treated as in the first training, also in a test and a resume."""
     fit = ["fit", *CPU, "--trainer.max_epochs=1", "--run_dir=tuned"]
     assert main([*fit, "--ckpt_path=shared", *second(tmp_path, task_of(exported))]) == 0
     first, tuned = described("run"), described("tuned")
@@ -133,8 +133,8 @@ def test_a_fit_goes_on_without_the_folder(exported, tmp_path, capsys):
     capsys.readouterr()
 
 
-def test_what_was_seen_first_stays_seen(exported, tmp_path, capsys):
-    """Weights that went through a second graph know the first one all the same."""
+def test_the_first_training_data_are_remembered(exported, tmp_path, capsys):
+    """After training on a second graph, other splits of the first are still refused."""
     fit = ["fit", *CPU, "--trainer.max_epochs=1"]
     begin = [*fit, "--ckpt_path=shared", *second(tmp_path, task_of(exported)), "--run_dir=tuned"]
     assert main(begin) == 0
@@ -153,8 +153,8 @@ def test_what_was_seen_first_stays_seen(exported, tmp_path, capsys):
     assert described("third")["began_with"] == [described("run")["data"], described("tuned")["data"]]
 
 
-def test_a_fit_takes_the_decoder(exported, capsys):
-    """With the model's name, too, as no other decoder has these weights; a typed one is refused."""
+def test_a_fit_takes_the_decoder_of_the_folder(exported, capsys):
+    """No other decoder fits the weights: it is kept with `--model`, and a typed one is refused."""
     begin = ["fit", "--ckpt_path=shared", "--model=galit", "--model.encoder.hidden_channels=8"]
     begin += [*exported, *CPU, "--trainer.max_epochs=1"]
     assert main([*begin, "--run_dir=tuned"]) == 0
@@ -173,28 +173,28 @@ def test_weights_of_another_task_are_refused(exported, command, model, tmp_path,
     titles = {"links": "link prediction", "nodes": "node classification"}
     words = [command, "--ckpt_path=shared", *model, *second(tmp_path, other), *CPU, "--run_dir=refused"]
     assert main(words) == 2
-    told = f"shared is a model for {titles[own]}, but the data are for {titles[other]}"
-    assert told in capsys.readouterr().err
+    expected = f"shared is a model for {titles[own]}, but the data are for {titles[other]}"
+    assert expected in capsys.readouterr().err
     assert not Path("refused").exists()
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         ("links", "knowformer-any is a model for knowledge-graph completion, but the data are for link"),
         ("nodes", "model knowformer-any (a query encoder) cannot be used on nodes"),
     ],
 )
-def test_weights_of_facts_are_refused(data, told, tmp_path, monkeypatch, capsys):
+def test_weights_of_kg_completion_are_refused_for_other_tasks(data, expected, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["fit", "--ckpt_path=knowformer-any", *second(tmp_path, data), *CPU, "--run_dir=refused"]
     assert main(words) == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
     assert not Path("refused").exists()
 
 
-def test_a_caller_gives_data_for_what_the_weights_learnt(exported):
-    """Labels of nodes are there in both; only weights of nodes learn them."""
+def test_data_in_memory_are_used_for_the_task_of_the_weights(exported):
+    """The data have labels in both cases, but only node classification uses them."""
     parts = small_parts(1, num_features=12 if task_of(exported) == "nodes" else 4)
     both = torch.from_numpy(parts["edge_index"])
     data = Data(
@@ -209,8 +209,8 @@ def test_a_caller_gives_data_for_what_the_weights_learnt(exported):
 
 
 @pytest.mark.parametrize("exported", ["nodes"], indirect=True)
-def test_one_task_is_fitted_again(exported, tmp_path):
-    """In Python: a fit after an evaluation, or another fit, treats features as the weights are used to."""
+def test_a_task_can_be_fitted_twice(exported, tmp_path):
+    """Each fit of one task treats features as in the training of the weights."""
     data = NodeDataModule(path=second(tmp_path, "nodes")[1].partition("=")[2])
     task = NodeClassification(
         lambda spec: GALiT(spec, hidden_channels=8), decoder="mlp", start_from=str(Path("shared").absolute())
@@ -228,8 +228,8 @@ def test_a_damaged_history_is_refused(exported, damage, capsys):
     content["graphzoo"]["began_with"] = damage
     file.write_text(json.dumps(content))
     assert main(["test", "--ckpt_path=shared", *exported, *CPU, "--run_dir=refused"]) == 2
-    told = capsys.readouterr().err
-    assert "description of its training data is damaged" in told or "began_with is not a list" in told
+    err = capsys.readouterr().err
+    assert "description of its training data is damaged" in err or "began_with is not a list" in err
 
     best = Path("run/checkpoints/best.ckpt")
     checkpoint = torch.load(best, weights_only=True)
@@ -240,7 +240,7 @@ def test_a_damaged_history_is_refused(exported, damage, capsys):
     assert not Path("refused/results.json").exists()
 
 
-def test_what_holds_no_such_model_is_refused(exported, capsys):
+def test_weights_cannot_be_used_to_estimate_heuristics(exported, capsys):
     pairs = ["fit", "--ckpt_path=shared", "--data=citeseer-heuristics", *CPU, "--run_dir=refused"]
     assert main(pairs) == 2
     assert (
@@ -252,7 +252,7 @@ def test_what_holds_no_such_model_is_refused(exported, capsys):
 
 @pytest.mark.parametrize("exported", ["nodes"], indirect=True)
 def test_other_classes_are_refused(exported, capsys):
-    """By what the folder says of its data, as of a checkpoint."""
+    """The exported folder describes its classes, like a checkpoint."""
     path = write_npz(Path("other.npz"), y=small_parts()["y"] % 2)
     refused = ["test", "--ckpt_path=shared", "--data=nodes", f"--data.path={path}", *CPU, "--run_dir=none"]
     assert main(refused) == 2
@@ -261,7 +261,7 @@ def test_other_classes_are_refused(exported, capsys):
 
 
 def test_a_model_of_neighbourhoods_is_tested_in_them(tmp_path, monkeypatch):
-    """As it predicts; an exported folder, and a checkpoint without its run."""
+    """This holds for an exported folder and for a checkpoint without its run."""
     monkeypatch.chdir(tmp_path)
     rows = (f"e{i}\tr{step}\te{(i + step) % 30}\n" for i in range(30) for step in (1, 2, 3, 7))
     Path("facts.tsv").write_text("".join(rows))
@@ -318,11 +318,11 @@ def test_weights_bring_the_settings_of_their_data(tmp_path, monkeypatch, capsys,
     assert main(["fit", "--ckpt_path=shared", *words, *CPU, "--trainer.max_epochs=1", "--run_dir=on"]) == 0
     kept = yaml.safe_load(Path("on/config.yaml").read_text())["data"]["init_args"]
     for name, _, value in (word.removeprefix("--data.").partition("=") for word in settings):
-        brings = name not in ("num_relabelings", "both_directions")  # a new training draws as it likes
+        brings = name not in ("num_relabelings", "both_directions")  # training may sample in another way
         assert (str(kept[name]).lower() == value) is brings, name
 
 
-def test_features_that_the_user_names_are_not_brought(tmp_path, monkeypatch, capsys):
+def test_another_treatment_of_features_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["--data=nodes", f"--data.path={files(tmp_path, 'nodes')[0]}"]
     trained = ["--model=galit", *words, *SMALL, "--data.normalize_features=true", "--run_dir=run"]
@@ -334,7 +334,7 @@ def test_features_that_the_user_names_are_not_brought(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.parametrize(
-    ("features", "told"),
+    ("features", "expected"),
     [
         ({"normalize": False, "reduce_channels": "${oc.env:HOME}"}, "reduce_channels is '${oc.env:HOME}'"),
         ({"normalize": False}, "KeyError('reduce_channels')"),
@@ -342,7 +342,7 @@ def test_features_that_the_user_names_are_not_brought(tmp_path, monkeypatch, cap
     ],
     ids=["an interpolation", "incomplete", "no table"],
 )
-def test_what_weights_say_of_their_data_is_checked(tmp_path, monkeypatch, capsys, features, told):
+def test_a_damaged_description_of_features_is_refused(tmp_path, monkeypatch, capsys, features, expected):
     monkeypatch.chdir(tmp_path)
     words = ["--data=nodes", f"--data.path={files(tmp_path, 'nodes')[0]}"]
     assert main(["fit", "--model=galit", *words, *SMALL, "--run_dir=run"]) == 0
@@ -351,4 +351,4 @@ def test_what_weights_say_of_their_data_is_checked(tmp_path, monkeypatch, capsys
     torch.save(content, "alone.ckpt")
     assert main(["test", "--ckpt_path=alone.ckpt", *words, *CPU, "--run_dir=tested"]) == 2
     error = capsys.readouterr().err
-    assert told in error and "Take another checkpoint of the run" in error and not Path("tested").exists()
+    assert expected in error and "Take another checkpoint of the run" in error and not Path("tested").exists()

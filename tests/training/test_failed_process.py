@@ -1,4 +1,4 @@
-"""A failure of one process: under NCCL it lets go of the others before anything else can wait for them."""
+"""A process that fails aborts an NCCL group first, since later steps could wait for the other processes."""
 
 import signal
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from graphzoo.training.callbacks import Began
 
 @pytest.fixture
 def group(monkeypatch):
-    """`group(backend)`: a process group of that backend; a list of what was done."""
+    """`group(backend)` fakes a process group of this backend; returns the list of actions."""
     done = []
 
     def make(backend, error=None):
@@ -74,5 +74,5 @@ def test_a_failure_aborts_the_group_first(group, error, expected):
     trainer = SimpleNamespace(training=False, strategy=SimpleNamespace(launcher=Launcher(done)))
     Began(SimpleNamespace()).on_exception(trainer, None, error)
     assert done == expected
-    # Lightning would see that a process was killed, and kill this one before it has said why
+    # Lightning would see the killed process and kill this one before it prints its error.
     assert bool(trainer.strategy.launcher.procs) == (signal.SIGKILL not in expected)

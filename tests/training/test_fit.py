@@ -1,4 +1,4 @@
-"""`graphzoo.fit`: the command's way of training from Python, for names and for data in memory."""
+"""`graphzoo.fit` trains from Python like the command, with names of data or data in memory."""
 
 import contextlib
 import json
@@ -59,7 +59,7 @@ def ring(num_nodes: int = 40) -> torch.Tensor:
 
 
 def process_state():
-    """What a run might change of its process, and nobody would notice until later."""
+    """State of the process that a run might change."""
     named = [
         (name, logger.level, tuple(logger.filters), tuple(logger.handlers), logger.propagate, logger.disabled)
         for name, logger in logging.root.manager.loggerDict.items()
@@ -81,8 +81,8 @@ def process_state():
     }
 
 
-def test_a_name_is_trained_as_the_command_does_it(folder):
-    """The same words, the same run: settings, figures and weights."""
+def test_fit_with_names_is_the_run_of_the_command(folder):
+    """Settings, scores and weights are those of the command with the same options."""
     model = graphzoo.fit("knowformer", "umls", seed=3, run_dir="mine", **UMLS, **{"model.lr": 1e-3})
     words = [f"--{name}={value}" for name, value in UMLS.items() if "." in name]
     words += ["--trainer.max_epochs=2", "--logger=csv", "--quiet", "--seed=3", "--model.lr=0.001"]
@@ -103,14 +103,14 @@ def test_a_name_is_trained_as_the_command_does_it(folder):
     [TRIPLES, np.array(TRIPLES), pd.DataFrame(TRIPLES, columns=["head", "relation", "tail"])],
     ids=["list", "array", "frame"],
 )
-def test_triples_in_memory_become_a_run_by_itself(folder, triples):
+def test_a_run_on_triples_in_memory_is_self_contained(folder, triples):
     model = graphzoo.fit("knowformer", triples, **KNOWFORMER)
     assert set(model.graph.entities) == {name for h, _, t in TRIPLES for name in (h, t)}
     again = graphzoo.load(model.run_dir)
     assert again.graph.fingerprint == model.graph.fingerprint
     query = {"head": "a1", "relation": "near", "k": 3}
     assert again.predict(**query).equals(model.predict(**query))
-    # the command finds the data too, from another folder
+    # The command finds the data, also from another folder.
     (folder / "elsewhere").mkdir()
     os.chdir(folder / "elsewhere")
     assert main(["test", "--ckpt_path", str(model.run_dir), "--quiet", "--run_dir", "tested"]) == 0
@@ -126,8 +126,8 @@ def test_given_splits_are_kept(folder):
 
 
 @pytest.mark.parametrize("metric", ["val/f1", "val/loss", "valence"])
-def test_metrics_of_a_callback_of_the_users_own_can_be_watched(folder, metric):
-    """Only what is misspelt, or another task's, is refused before it is logged."""
+def test_metrics_of_a_users_callback_can_be_monitored(folder, metric):
+    """Only misspelt metrics, and those of other tasks, are refused before they are logged."""
 
     class Logs(Callback):
         def on_validation_epoch_end(self, trainer, pl_module):
@@ -138,7 +138,7 @@ def test_metrics_of_a_callback_of_the_users_own_can_be_watched(folder, metric):
     graphzoo.fit("galit", labelled_data(), callbacks=watching, **QUICK)
 
 
-def test_a_run_of_data_in_memory_is_moved_with_its_copy(folder, cli):
+def test_a_run_on_data_in_memory_can_be_moved(folder, cli):
     graphzoo.fit("galit", labelled_data(), run_dir="run", **QUICK)
     os.rename("run", "moved")
     assert cli("test", "--ckpt_path", "moved", "--run_dir=again").status == 0
@@ -151,14 +151,14 @@ def test_a_run_of_data_in_memory_is_moved_with_its_copy(folder, cli):
     assert refused.status == 2 and "data.npz, which does not exist here" in refused.err
 
 
-def test_labels_of_a_pyg_graph_are_learnt(folder):
+def test_labels_of_a_pyg_graph_are_trained_on(folder):
     data = labelled_data()
     model = graphzoo.fit("galit", data, **QUICK)
     assert len(model.predict()) == 60 and "test/acc" in model.metrics
     data.train_mask, data.val_mask, data.test_mask = (torch.arange(60) % 3 == part for part in range(3))
     masked = graphzoo.fit("gcn", data, **QUICK)
     assert masked.graph.split().train.tolist() == data.train_mask.nonzero().flatten().tolist()
-    # what has no use for labels predicts links of the same object
+    # A model of links is trained on the edges of the same object.
     links = graphzoo.fit("pencil", data, **PENCIL)
     assert "test/mrr" in links.metrics and links.graph.num_nodes == 60
 
@@ -181,7 +181,7 @@ def test_pairs_of_names_are_links(folder):
     assert graphzoo.fit("pencil", frame, **PENCIL).graph.fingerprint == model.graph.fingerprint
 
 
-def test_a_networkx_graph_with_labels_is_one_of_nodes(folder):
+def test_a_networkx_graph_with_labels_is_for_node_classification(folder):
     graph = networkx.karate_club_graph()
     for node, attributes in graph.nodes(data=True):
         attributes["label"] = attributes.pop("club") if node % 5 else None
@@ -190,13 +190,13 @@ def test_a_networkx_graph_with_labels_is_one_of_nodes(folder):
     model = graphzoo.fit("galit", graph, **QUICK)
     table = model.predict(["member 0", "member 33"])
     assert set(table["label"]) <= {"Mr. Hi", "Officer"} and model.graph.x.shape == (34, 2)
-    assert int((model.graph.y < 0).sum()) == 7  # those whose label is not known
+    assert int((model.graph.y < 0).sum()) == 7  # nodes without a label
     assert "MRR" not in model._repr_html_()
     links = graphzoo.fit("pencil", graph, **PENCIL)
     assert links.graph.node_names[0] == "member 0" and links.graph.x.shape == (34, 2)
 
 
-def test_a_networkx_graph_without_labels_is_one_of_links(folder):
+def test_a_networkx_graph_without_labels_is_for_link_prediction(folder):
     graph = networkx.DiGraph(ring().t().tolist())
     model = graphzoo.fit("pencil", graph, **PENCIL)
     assert model.graph.is_directed and model.graph.x is None and model.graph.num_nodes == 40
@@ -265,9 +265,9 @@ def test_a_networkx_graph_with_labels_needs_features(folder):
         ),
     ],
 )
-def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settings, message):
+def test_a_mistake_raises_and_changes_nothing(folder, arguments, settings, message):
     with contextlib.suppress(UsageError):
-        graphzoo.fit("knowfromer", "umls")  # what is imported and made once
+        graphzoo.fit("knowfromer", "umls")  # imports, and caches that are made once
     before = process_state()
     with pytest.raises(UsageError) as error:
         graphzoo.fit(*arguments, **{"quiet": True, "logger": "csv", **settings})
@@ -276,7 +276,7 @@ def test_a_mistake_is_an_exception_that_leaves_nothing(folder, arguments, settin
     assert process_state() == before
 
 
-def test_it_trains_inside_inference_mode(folder):
+def test_fit_works_in_inference_mode(folder):
     with torch.inference_mode():
         model = graphzoo.fit("galit", labelled_data(), **QUICK)
         assert torch.is_inference_mode_enabled() and not torch.is_grad_enabled()
@@ -284,8 +284,8 @@ def test_it_trains_inside_inference_mode(folder):
     assert not any(weight.is_inference() for weight in model.task.parameters()), "it may be trained on"
 
 
-def test_repeated_calls_leave_the_process_as_it_was(folder):
-    graphzoo.fit("galit", labelled_data(), **QUICK)  # what is imported and made once
+def test_repeated_calls_leave_the_process_unchanged(folder):
+    graphzoo.fit("galit", labelled_data(), **QUICK)  # imports, and caches that are made once
     before = process_state()
     first = graphzoo.fit("galit", labelled_data(), **QUICK, matmul_precision="high", seed=1)
     assert process_state() == before
@@ -295,7 +295,7 @@ def test_repeated_calls_leave_the_process_as_it_was(folder):
     pd.testing.assert_frame_equal(first.predict(), second.predict())
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(folder):
+def test_ctrl_c_saves_and_prints_how_to_resume(folder):
     settings = {**UMLS, "max_epochs": 3, "run_dir": "mine"}
     before = process_state()
     with pytest.raises(KeyboardInterrupt, match="graphzoo fit --ckpt_path"):
@@ -306,7 +306,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(folder):
     assert model.run_dir == folder / "mine" and "test/mrr" in model.metrics
 
 
-def test_one_callback_is_taken_as_several_are(folder):
+def test_one_callback_needs_no_list(folder):
     class Counts(Callback):
         ended = 0
 
@@ -318,7 +318,7 @@ def test_one_callback_is_taken_as_several_are(folder):
     assert counts.ended == 1
 
 
-def test_a_failure_is_raised_as_it_is(folder):
+def test_other_errors_are_raised_unchanged(folder):
     class Stumbles(SendSignal):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             raise LookupError("of the caller's own")
@@ -329,7 +329,7 @@ def test_a_failure_is_raised_as_it_is(folder):
     assert process_state() == before
 
 
-def test_a_graph_too_large_to_copy_is_found_in_its_run(folder, monkeypatch):
+def test_a_graph_too_large_for_the_run_is_found_again(folder, monkeypatch):
     monkeypatch.setattr(base, "_KEPT_BYTES", 0)
     model = graphzoo.fit("galit", labelled_data(), **QUICK)
     assert not (model.run_dir / "graph" / "node_graph.npz").exists()
@@ -337,7 +337,7 @@ def test_a_graph_too_large_to_copy_is_found_in_its_run(folder, monkeypatch):
 
 
 def test_a_notebook_gets_its_own_bar(folder, monkeypatch, capsys):
-    """Rich's would need ipywidgets there."""
+    """Rich's progress bar needs ipywidgets in a notebook."""
     from graphzoo.training import callbacks
 
     seen = []
@@ -354,13 +354,13 @@ def test_a_notebook_gets_its_own_bar(folder, monkeypatch, capsys):
     assert "queries/s" in output.out + output.err and "epoch 2/2" in output.out
 
 
-def test_no_test_leaves_the_test_split_alone(folder):
+def test_no_test_writes_no_results(folder):
     model = graphzoo.fit("galit", labelled_data(), no_test=True, **QUICK)
     assert model.metrics == {} and len(model.predict()) == 60
     assert not (model.run_dir / "results.json").exists()
 
 
-def test_data_without_a_test_split_are_trained_on_and_that_is_told(folder, capsys):
+def test_data_without_a_test_split_are_trained_on_with_a_message(folder, capsys):
     parts = {"train": TRIPLES[:30], "valid": TRIPLES[30:], "test": []}
     model = graphzoo.fit("knowformer", parts, **(KNOWFORMER | {"quiet": False}))
     assert "no test samples" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What runs are called at Weights & Biases."""
+"""Names, groups and tags of runs at Weights & Biases."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from graphzoo.training.loggers import _place_wandb
 
 
 def test_long_names_of_own_data_fit_weights_and_biases():
-    """It refuses tags of more than 64 letters, and names of more than 128."""
+    """It allows tags of 64 characters, and names of 128."""
     arguments = Namespace(group=None, tags=None, job_type=None, name="mine")
     state = SimpleNamespace(
         model="pencil",
@@ -34,7 +34,7 @@ def test_long_names_of_own_data_fit_weights_and_biases():
     [
         ("knowformer/umls", "runs/mine", "knowformer-umls"),
         ("", "runs/mine", "knowformer-umls-none"),
-        ("umls", "runs/mine", "knowformer-umls-umls"),  # a file of one's own of that name
+        ("umls", "runs/mine", "knowformer-umls-umls"),  # a user's file of this name
         ("knowformer/umls-long", "runs/mine", "knowformer-umls-umls-long"),
         ("knowformer/umls", "runs/reproduce/knowformer-umls/seed-0", "knowformer-umls"),
         ("knowformer/umls-long", "runs/knowformer-umls-umls-long/seed-0", "knowformer-umls-umls-long"),
@@ -43,7 +43,7 @@ def test_long_names_of_own_data_fit_weights_and_biases():
     ],
 )
 def test_panels_average_the_seeds_of_one_setting(recipe, run_dir, expected):
-    """Other recipes, the rows of an ablation and trials of a search are other settings."""
+    """Other recipes and the rows of an ablation are other settings."""
     arguments = Namespace(group=None, tags=None, job_type=None, name=None)
     plan = SimpleNamespace(command="fit", resume=False, recipe=recipe)
     state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
@@ -51,7 +51,7 @@ def test_panels_average_the_seeds_of_one_setting(recipe, run_dir, expected):
     assert arguments.group == expected and arguments.name == f"knowformer-umls-{Path(run_dir).name}"
 
 
-def test_a_group_that_the_user_chose_stays():
+def test_a_group_of_the_user_is_kept():
     arguments = Namespace(group="mine", tags=None, job_type=None, name=None)
     plan = SimpleNamespace(command="fit", resume=False, recipe="")
     state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
@@ -59,7 +59,7 @@ def test_a_group_that_the_user_chose_stays():
     assert arguments.group == "mine"
 
 
-def test_trials_of_searches_are_told_apart_and_their_seeds_averaged():
+def test_trials_of_searches_are_groups_of_seeds():
     plan = SimpleNamespace(command="fit", resume=False, recipe="knowformer/umls")
     state = SimpleNamespace(model="knowformer", data="umls", data_name="umls", plan=plan)
     placed = {}
@@ -71,7 +71,7 @@ def test_trials_of_searches_are_told_apart_and_their_seeds_averaged():
     groups = [group for group, _ in placed.values()]
     assert groups[0] == groups[1] and len(set(groups)) == 3
     assert len({name for _, name in placed.values()}) == 4
-    for number in ("0003", "0004"):  # a long name leaves room for what tells apart
+    for number in ("0003", "0004"):  # a long name is cut before the number
         arguments = Namespace(group=None, tags=None, job_type=None, name=None)
         _place_wandb(arguments, Path("s" * 124, "trials", number, "seed-0", "run"), state, {})
         assert arguments.group.endswith(f"-trial-{number}") and len(arguments.group) <= 128
@@ -91,7 +91,7 @@ def test_trials_of_searches_are_told_apart_and_their_seeds_averaged():
         ("pencil/no-longer-there", "heart", True),
     ],
 )
-def test_the_paper_s_line_is_not_that_of_another_protocol(recipe, protocol, is_drawn, tmp_path):
+def test_the_line_of_the_paper_is_drawn_only_for_its_protocol(recipe, protocol, is_drawn, tmp_path):
     run = WandbRun(tmp_path, paper={"test/mrr": 0.5})
     data = SimpleNamespace(describe_split=lambda: {"name": protocol})
     trainer = SimpleNamespace(callbacks=[run], datamodule=data)

@@ -1,4 +1,4 @@
-"""The metric "auto" of a callback that watches one: the task's, and its way."""
+"""The metric "auto" in a callback is the task's metric, with its mode."""
 
 from types import SimpleNamespace
 
@@ -13,11 +13,11 @@ from graphzoo.training.callbacks import Monitor
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
-def test_early_stopping_knows_which_way_is_better(mode):
+def test_early_stopping_takes_the_mode_of_the_task(mode):
     early = EarlyStopping("auto", mode="max", patience=1, min_delta=0.1)
     trainer = Trainer(callbacks=[early], accelerator="cpu", logger=False, enable_checkpointing=False)
     task = SimpleNamespace(monitor="val/own", mode=mode)
-    for _ in range(2):  # a second fit turns nothing round again
+    for _ in range(2):  # a second fit changes nothing
         Monitor().setup(trainer, task, "fit")
     sign = 1 if mode == "max" else -1
     same = EarlyStopping("val/own", mode=mode, patience=1, min_delta=0.1)
@@ -29,8 +29,8 @@ def test_early_stopping_knows_which_way_is_better(mode):
 
 @pytest.mark.parametrize("mode", ["min", "max"])
 @pytest.mark.parametrize("given", ["min", "max"])
-def test_a_checkpoint_of_ones_own_knows_it_too(given, mode):
-    """It kept the worst epoch: its own `mode` is "min" unless it says otherwise."""
+def test_a_users_checkpoint_takes_the_mode_of_the_task(given, mode):
+    """The default `mode` of ModelCheckpoint is "min", which would keep the worst epoch."""
     kept = ModelCheckpoint(monitor="auto", mode=given)
     trainer = Trainer(callbacks=[kept], accelerator="cpu", logger=False)
     Monitor().setup(trainer, SimpleNamespace(monitor="val/own", mode=mode), "fit")
@@ -42,10 +42,10 @@ def test_a_checkpoint_of_ones_own_knows_it_too(given, mode):
     assert bool(kept.check_monitor_top_k(trainer, torch.tensor(0.6))) is (mode == "max")
 
 
-def test_the_preset_waits_as_long_as_its_title_says():
+def test_the_patience_of_the_preset_is_that_of_its_title():
     preset = find_preset("trainer", "early")
     (given,) = read_settings(preset.path)["trainer"]["callbacks+"]
     early = EarlyStopping(**{**given["init_args"], "monitor": "val/acc"}, mode="max")
     stops = [early._evaluate_stopping_criteria(torch.tensor(0.5))[0] for _ in range(12)]
-    waited = stops.index(True)  # the first validation is the best
+    waited = stops.index(True)  # all scores are equal, so the first is the best
     assert waited == 10 and f"after {waited} validations without a better one" in preset.header["title"]

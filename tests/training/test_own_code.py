@@ -1,4 +1,4 @@
-"""What lies in the current folder is imported only where the user named it."""
+"""Modules of the current folder are imported only if the user names them."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ from helpers.own import SMALL
 from graphzoo.training.own_code import class_roots, own_code
 
 OWN = "from helpers.own import OwnEncoder\n"
-# Optional modules that Lightning, torch, pandas and others look for, and that are seldom installed.
+# Optional modules that Lightning, torch, pandas and others try to import.
 LOOKED_FOR = [
     *("torch_xla", "habana_frameworks", "lightning_habana", "pytz", "numexpr", "bottleneck", "hpu"),
     *("deepspeed", "comet_ml", "mlflow", "neptune", "ruyaml", "_jsonnet", "argcomplete", "typeshed_client"),
@@ -28,18 +28,18 @@ def write_decoys(folder, names=LOOKED_FOR):
     "the current folder has modules that other packages try to import", "none of them is imported"
 )
 @pytest.mark.parametrize("own", [[], ["--trainer.callbacks+=of_the_user.Mine"]], ids=["no class", "a class"])
-def test_code_of_the_current_folder_stays_asleep(process, tiny_kg, workplace, own):
+def test_unnamed_modules_of_the_current_folder_are_not_imported(process, tiny_kg, workplace, own):
     write_decoys(workplace)
     Path("of_the_user.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): pass\n")
     command = ["fit", "--model", "knowformer", "--data", "kg", "--data.path", str(tiny_kg), *SMALL]
-    # -P: what the command of an installation has, whose first folder is not the current one
+    # With -P the current folder is not on the path, as for an installed command.
     result = process(*command, "--trainer.max_epochs=1", "--run_dir=run", *own, options=["-P"])
     assert result.returncode == 0, result.stderr
     assert not Path("harmed").exists(), Path("harmed").read_text()
 
 
-def test_a_class_may_import_its_neighbours(fit, workplace, monkeypatch):
-    """While it is imported and later, by name and from a package; what others look for stays asleep."""
+def test_a_named_class_may_import_modules_beside_it(fit, workplace, monkeypatch):
+    """During its import and later; modules that other packages try to import are still not found."""
     for name in ("named_here", "beside_it", "much_later", "numexpr"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     write_decoys(workplace, ["numexpr"])
@@ -59,7 +59,7 @@ def test_a_class_may_import_its_neighbours(fit, workplace, monkeypatch):
     assert not Path("harmed").exists()
 
 
-def test_a_class_in_a_file_of_settings_counts_as_named(fit, monkeypatch):
+def test_a_class_in_a_configuration_file_is_named(fit, monkeypatch):
     monkeypatch.delitem(sys.modules, "named_in_yaml", raising=False)
     Path("named_in_yaml.py").write_text(f"{OWN}class Mine(OwnEncoder): pass\n")
     Path("mine.yaml").write_text("model: {init_args: {encoder: {class_path: named_in_yaml.Mine}}}\n")
@@ -67,7 +67,7 @@ def test_a_class_in_a_file_of_settings_counts_as_named(fit, monkeypatch):
     assert "named_in_yaml" in sys.modules
 
 
-def test_which_names_a_command_line_holds(workplace):
+def test_class_roots_are_read_from_the_command_line_and_its_files(workplace):
     Path("one.yaml").write_text("trainer: {callbacks: [{class_path: first.A}, other.yml]}\n")
     Path("other.yml").write_text("class_path: second.part.B\n")
     Path("not_mine.yaml").write_text("class_path: stranger.C\n")

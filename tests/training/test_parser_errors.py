@@ -1,4 +1,4 @@
-"""The traps of LightningCLI and jsonargparse that a trial of this command line met, one test each."""
+"""Traps of LightningCLI and jsonargparse that the command avoids, and presets in their parser."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ NAMES = ["--model", "knowformer", "--data", "umls"]
 
 @pytest.fixture
 def config(cli):
-    """`config(*arguments)`: the configuration that fit would use."""
+    """`config(*arguments)` returns the configuration of `fit` with these arguments."""
 
     def read(*arguments, names=NAMES):
         result = cli("fit", *names, *arguments, "--print_config")
@@ -23,7 +23,7 @@ def config(cli):
 
 
 def test_interpolation_follows_a_later_override(config):
-    """With parser_mode="omegaconf" a reference was resolved when the file was read, and stayed wrong."""
+    """parser_mode="omegaconf" would resolve the reference when the file is read, before the override."""
     Path("linked.yaml").write_text("data:\n  init_args:\n    eval_batch_size: ${data.init_args.batch_size}\n")
     assert (
         config("--config", "linked.yaml", "--data.batch_size=7")["data"]["init_args"]["eval_batch_size"] == 7
@@ -47,13 +47,13 @@ def test_a_wrong_reference_is_a_short_error(cli):
     "option", ["--trainer.max_epoch=3", "--seed_everythin=1", "--trainer.log_every=1", "--ckpt=x"]
 )
 def test_abbreviated_options_are_refused(cli, option):
-    """argparse takes any unambiguous beginning; the parsers of subcommands need the setting of their own."""
+    """argparse accepts any unambiguous prefix; each parser of a subcommand must switch this off."""
     result = cli("fit", *NAMES, option, "--print_config")
     assert result.status == 2 and "unknown option" in result.err
 
 
 def test_configuration_files_are_still_read(config):
-    """Overriding init_parser instead of parser_class loses --config."""
+    """--config would be lost by overriding init_parser instead of parser_class."""
     for name, value in (("one", 1), ("two", 2)):
         Path(f"{name}.yaml").write_text(f"trainer:\n  max_epochs: {value}\n")
     assert config("--config", "one.yaml")["trainer"]["max_epochs"] == 1
@@ -99,19 +99,19 @@ def test_class_paths_instead_of_names(config):
     assert found["model"]["init_args"]["encoder"]["init_args"]["num_layers"] == 2
 
 
-def test_optimisers_of_torch_by_name(config):
+def test_optimisers_of_torch_are_found_by_name(config):
     found = config("--optimizer=AdamW", "--optimizer.lr=0.01")
     assert found["optimizer"]["class_path"] == "torch.optim.AdamW"
 
 
-def test_defaults_that_are_enumerations(config):
-    """Timer's interval is annotated as a string and is none; YAML refused it."""
+def test_enumerations_as_defaults_are_written_to_yaml(config):
+    """The default of Timer's interval is an enumeration annotated as a string, which YAML cannot hold."""
     Path("timed.yaml").write_text("trainer:\n  callbacks: [Timer]\n")
     (timer,) = config("--config", "timed.yaml")["trainer"]["callbacks"]
     assert timer["class_path"].endswith(".Timer") and timer["init_args"]["interval"] == "step"
 
 
-def test_loggers_by_name_and_in_lists(config):
+def test_loggers_are_given_by_name_and_in_lists(config):
     assert config()["trainer"]["logger"] is None
     assert config("--logger=csv")["trainer"]["logger"] == []
     several = config("--logger=wandb", "--logger", "tensorboard,csv", "--trainer.logger.version=v1")
@@ -128,14 +128,14 @@ def test_every_data_set_and_overlay_parses(config):
         models = {"kg-completion": "knowformer", "node-classification": "galit"}
         model = models.get(preset.header["task"], "pencil")
         found = config(*extra, names=["--model", model, "--data", preset.name])
-        # A regression of heuristics is on the pairs of link data.
+        # Estimation of heuristics uses the pairs of the link data.
         assert found["data"]["init_args"]["name"] == preset.name.replace("-heuristics", "-link")
     for preset in list_presets("trainer"):
         config("--trainer", preset.name)
 
 
 def test_recipes_are_the_published_settings(config):
-    """Effective batch, loss scale and epochs of the paper's README, table in spec form."""
+    """The rows are the settings of the authors' README."""
     rows = {
         "fb15k237": (96, 32, "bce", 256, 0.5, 1e-4, 20, "one_hop"),
         "wn18rr": (32, 32, "ce", None, None, 1e-4, 20, "exact"),
@@ -151,7 +151,7 @@ def test_recipes_are_the_published_settings(config):
         found = config(names=["--model", "knowformer", "--data", name])
         task, data = found["model"]["init_args"], found["data"]["init_args"]
         assert data["batch_size"] == 4 * batch and data["batch_size"] % data["micro_batch_size"] == 0, name
-        # half of a device's batch where the states of all its queries would take more than 10 GiB
+        # Half of a device's batch if the states of all its queries would take more than 10 GiB.
         assert data["micro_batch_size"] == (batch if "-v" in name else batch // 2), name
         assert task["encoder"]["init_args"]["hidden_channels"] == width, name
         assert (task["loss"], task["weight_decay"], task["remove_facts"]) == (loss, decay, removed), name
@@ -185,7 +185,7 @@ def test_recipes_are_the_published_settings(config):
     ],
 )
 def test_pencils_recipes_are_the_published_settings(config, recipe, sampler, width, layers, batch, epochs):
-    """Tables 5 and 6."""
+    """The values are those of Tables 5 and 6 of the paper."""
     from graphzoo.catalog.presets import find_preset
 
     data = find_preset("recipe", recipe, model="pencil").header.get("data", recipe)
@@ -200,7 +200,7 @@ def test_pencils_recipes_are_the_published_settings(config, recipe, sampler, wid
 
 
 def test_short_help_is_short_and_long_help_is_long(cli):
-    """Short: a terminal of 80 columns and 24 lines."""
+    """Short help fits into a terminal of 80 columns and 24 lines."""
     assert max(map(len, cli("--help").out.splitlines())) <= 80
     for command in ("fit", "validate", "test"):
         short = cli(command, "--help")
@@ -216,13 +216,13 @@ def test_short_help_is_short_and_long_help_is_long(cli):
     assert long.status == 0 and len(long.out.splitlines()) > 200 and "--trainer.max_epochs" in long.out
 
 
-def test_help_of_a_class(cli):
+def test_a_class_has_help(cli):
     result = cli("fit", "--model.help", "graphzoo.tasks.KGCompletion")
     assert result.status == 0 and "adversarial_temperature" in result.out
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ["--model", "helpers.own.OwnEncoder"],
@@ -235,7 +235,7 @@ def test_help_of_a_class(cli):
     ],
     ids=["as a model", "of another kind"],
 )
-def test_an_encoder_in_the_wrong_place(cli, words, told):
-    for data in ("umls", "kinship"):  # with a recipe and without
+def test_an_encoder_in_the_wrong_place_is_refused(cli, words, message):
+    for data in ("umls", "kinship"):  # with a recipe, and without one
         refused = cli("fit", *words, "--data", data)
-        assert refused.status == 2 and told in refused.err
+        assert refused.status == 2 and message in refused.err

@@ -1,4 +1,4 @@
-"""Private names of other libraries that graphzoo uses: an upgrade that takes one away fails here."""
+"""Private names of other libraries that graphzoo uses still exist."""
 
 import argparse
 import inspect
@@ -41,7 +41,7 @@ USED = {
     "layers/attention.py": [(torch, "_softmax_backward_data")],
     "datasets/node/unpickle.py": [(torch._utils, "_rebuild_tensor_v2")],
 }
-WRITTEN = {  # by a method of theirs
+WRITTEN = {  # attributes set by a method of the class
     "training/lightning_cli.py": [(LightningCLI, "_subcommand_parsers")],
     "training/settings.py": [(DDPStrategy, "_start_method")],
     "checkpoints/checks.py": [(LightningModule, "_trainer"), (WeightAveraging, "_average_model")],
@@ -58,31 +58,31 @@ WRITTEN = {  # by a method of theirs
 
 
 @pytest.mark.parametrize(("owner", "name"), [row for rows in USED.values() for row in rows])
-def test_a_private_function_is_still_there(owner, name):
+def test_a_private_function_exists(owner, name):
     assert callable(getattr(owner, name, None)), f"{owner.__name__}.{name} is gone: see {USED}"
 
 
 @pytest.mark.parametrize(("owner", "name"), [row for rows in WRITTEN.values() for row in rows])
-def test_a_private_attribute_is_still_written(owner, name):
+def test_a_private_attribute_is_set(owner, name):
     assert f"self.{name}" in inspect.getsource(owner), f"{owner.__name__}.{name} is gone: see {WRITTEN}"
 
 
-def test_the_trainer_keeps_the_time_between_validations_apart():
+def test_the_trainer_has_the_time_between_validations():
     trainer = Trainer(val_check_interval=timedelta(minutes=2), logger=False, barebones=True)
     assert trainer._val_check_time_interval == 120.0
 
 
-def test_the_loop_still_saves_how_many_batches_stepped():
+def test_the_loop_saves_the_number_of_its_batches():
     loop = Trainer(logger=False, barebones=True).fit_loop.epoch_loop
     assert loop.on_save_checkpoint() == {"_batches_that_stepped": 0}
 
 
-def test_the_launcher_of_processes_is_still_called_so():
+def test_the_launcher_of_processes_exists():
     from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
     assert callable(_SubprocessScriptLauncher.kill)
 
 
-def test_a_parser_still_knows_its_options():
+def test_a_parser_has_its_options():
     parser = argparse.ArgumentParser()
     assert "--help" in parser._option_string_actions and parser._actions[0].option_strings == ["-h", "--help"]

@@ -1,4 +1,4 @@
-"""Which settings of a command contradict those of a checkpoint."""
+"""Settings of a command that contradict those of a checkpoint."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import graphzoo.tasks  # noqa: F401  the parser has imported the class by then
+import graphzoo.tasks  # noqa: F401  as the parser has imported the class
 from graphzoo.errors import UsageError
 from graphzoo.training.resume import ResumeGuard, check_resume, differences
 
@@ -20,7 +20,7 @@ def compare(saved, given):
 @pytest.mark.fault(
     "an option that the checkpoint or this version does not have", "compared with the option's default"
 )
-def test_options_that_one_side_does_not_name():
+def test_options_that_one_side_lacks_have_their_default():
     assert compare({"lr": 0.1}, {"lr": 0.1, "reverse_weight": 0.0}) == {}
     assert compare({"lr": 0.1}, {"lr": 0.1, "reverse_weight": 0.5}) == {"--model.reverse_weight": (0.0, 0.5)}
     assert compare({"lr": 0.1, "reverse_weight": 0.5}, {"lr": 0.1}) == {"--model.reverse_weight": (0.5, 0.0)}
@@ -32,7 +32,7 @@ def test_options_that_one_side_does_not_name():
 
 
 def configured(optimizer=None, lr_scheduler=None, **trainer):
-    """A configuration; an optimiser or a schedule as its class and arguments."""
+    """A configuration; optimiser and schedule are given as (class, arguments)."""
     config = {"trainer": {"max_epochs": 2, "devices": 1, **trainer}}
     for name, given in (("optimizer", optimizer), ("lr_scheduler", lr_scheduler)):
         if given is not None:
@@ -70,7 +70,7 @@ HARMLESS = {
     "refused; --override resumes and marks the run",
 )
 @pytest.mark.parametrize(("given", "option", "values"), SHAPING)
-def test_trainer_settings_that_shape_weights_are_compared(given, option, values):
+def test_trainer_settings_that_affect_weights_are_compared(given, option, values):
     assert differences({}, configured(**given), configured()) == {option: values}
     assert differences({}, configured(), configured(**given)) == {option: values[::-1]}
     assert differences({}, configured(**given), configured(**given)) == {}
@@ -80,30 +80,30 @@ def test_trainer_settings_that_shape_weights_are_compared(given, option, values)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_shapes_no_weight_may_change(name):
+def test_other_trainer_settings_may_change(name):
     assert differences({}, configured(**{name: HARMLESS[name]}), configured()) == {}
 
 
-def test_other_devices_may_accumulate_otherwise():
-    """docs/distributed.md: processes times accumulated parts stay the same."""
+def test_accumulation_may_change_with_the_number_of_devices():
+    """The number of processes times that of accumulated batches is the same, see docs/distributed.md."""
     assert differences({}, configured(devices=2), configured(accumulate_grad_batches=2)) == {}
 
 
-def test_another_optimiser_or_schedule_is_refused_whatever_is_said():
-    """Their state is restored: a new one would be told, and not used."""
+def test_another_optimiser_or_schedule_is_always_refused():
+    """The state of the old one is restored, so the new one would not be used."""
     adam, cosine = ("Adam", {"lr": 0.1}), ("lr_scheduler.CosineAnnealingLR", {"T_max": 4})
     before = configured(adam, cosine)
     assert differences({}, before, before) == {}
-    told = differences({}, configured(("SGD", {"lr": 0.1}), cosine), before)
-    assert told == {"--optimizer": ("torch.optim.Adam", "torch.optim.SGD")}
+    found = differences({}, configured(("SGD", {"lr": 0.1}), cosine), before)
+    assert found == {"--optimizer": ("torch.optim.Adam", "torch.optim.SGD")}
     assert differences({}, configured(), configured(adam)) == {"--optimizer": ("torch.optim.Adam", "none")}
     betas = ("Adam", {"lr": 0.1, "betas": [0.5, 0.9]})
     longer = ("lr_scheduler.CosineAnnealingLR", {"T_max": 8})
-    told |= differences({}, configured(betas, longer), before)
-    assert told["--optimizer.betas"][1] == [0.5, 0.9] and told["--lr_scheduler.T_max"] == (4, 8)
-    for option in told:
+    found |= differences({}, configured(betas, longer), before)
+    assert found["--optimizer.betas"][1] == [0.5, 0.9] and found["--lr_scheduler.T_max"] == (4, 8)
+    for option in found:
         with pytest.raises(UsageError, match="A resumed run cannot change these"):
-            check_resume({option: told[option]}, Path("run/last.ckpt"), override=True)
+            check_resume({option: found[option]}, Path("run/last.ckpt"), override=True)
 
 
 def test_averages_of_the_weights_are_compared():
@@ -119,26 +119,26 @@ def test_averages_of_the_weights_are_compared():
     assert differences({}, configured(callbacks=[stopping]), configured()) == {}
 
 
-def test_rate_and_decay_of_an_own_optimiser_change_on_purpose():
+def test_rate_and_decay_of_an_own_optimiser_change_with_override():
     before, now = (configured(("Adam", {"lr": lr, "weight_decay": lr / 10})) for lr in (0.1, 0.2))
-    told = differences({}, now, before)
-    assert told == {"--optimizer.lr": (0.1, 0.2), "--optimizer.weight_decay": (0.01, 0.02)}
+    found = differences({}, now, before)
+    assert found == {"--optimizer.lr": (0.1, 0.2), "--optimizer.weight_decay": (0.01, 0.02)}
     with pytest.raises(UsageError, match="--override"):
-        check_resume(told, Path("run/last.ckpt"), override=False)
-    check_resume(told, Path("run/last.ckpt"), override=True)
+        check_resume(found, Path("run/last.ckpt"), override=False)
+    check_resume(found, Path("run/last.ckpt"), override=True)
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=0.1, weight_decay=0.01)
-    guard = ResumeGuard({}, told, rates="--optimizer")
+    guard = ResumeGuard({}, found, rates="--optimizer")
     guard.on_train_start(SimpleNamespace(optimizers=[optimizer], lr_scheduler_configs=[]), None)
     assert [optimizer.param_groups[0][name] for name in ("lr", "weight_decay")] == [0.2, 0.02]
 
 
-def test_another_way_of_judging_is_no_other_training():
+def test_settings_of_validation_are_not_called_settings_of_training():
     with pytest.raises(UsageError) as refused:
         check_resume({"--model.reverse_weight": (0.0, 0.5)}, Path("run/last.ckpt"), override=False)
-    said = str(refused.value)
-    assert "was validated with other settings" in said and "trained" not in said
+    text = str(refused.value)
+    assert "was validated with other settings" in text and "trained" not in text
     assert (
-        "graphzoo test --ckpt_path run/last.ckpt --model.reverse_weight=0.5" in said and "--override" in said
+        "graphzoo test --ckpt_path run/last.ckpt --model.reverse_weight=0.5" in text and "--override" in text
     )
     check_resume({"--model.reverse_weight": (0.0, 0.5)}, Path("run/last.ckpt"), override=True)
     with pytest.raises(UsageError, match="trained with other settings"):
@@ -147,7 +147,7 @@ def test_another_way_of_judging_is_no_other_training():
 
 
 @pytest.mark.parametrize("old", [0.0, 0.5])
-def test_a_changed_weight_decay_reaches_the_decayed_group_whatever_it_was(old):
+def test_a_changed_weight_decay_is_set_in_the_decayed_group(old):
     decayed, biases = ([torch.nn.Parameter(torch.ones(1))] for _ in range(2))
     groups = [{"params": decayed, "weight_decay": old}, {"params": biases, "weight_decay": 0.0}]
     optimizer = torch.optim.Adam(groups, lr=0.1)
@@ -157,7 +157,7 @@ def test_a_changed_weight_decay_reaches_the_decayed_group_whatever_it_was(old):
     assert [group["lr"] for group in optimizer.param_groups] == [0.2, 0.2]
 
 
-def test_a_changed_weight_decay_leaves_groups_alone_that_an_optimiser_does_not_decay():
+def test_a_changed_weight_decay_leaves_other_groups_unchanged():
     biases, decayed = ([torch.nn.Parameter(torch.ones(1))] for _ in range(2))
     groups = [{"params": biases, "weight_decay": 0.0}, {"params": decayed, "weight_decay": 0.01}]
     optimizer = torch.optim.AdamW(groups, lr=0.1)
@@ -178,9 +178,9 @@ def test_a_changed_weight_decay_leaves_groups_alone_that_an_optimiser_does_not_d
     ],
 )
 def test_the_remedy_for_another_split_names_options_of_its_data(has, there, here, remedy):
-    """Of links and triples the data's fingerprint depends on the split: that is told first."""
-    told = {"name": here[0], "index": here[1], "fingerprint": "b"}
-    datamodule = SimpleNamespace(describe_split=lambda: told, **has)
+    """The fingerprint of links and triples depends on the split, so the split is compared first."""
+    described = {"name": here[0], "index": here[1], "fingerprint": "b"}
+    datamodule = SimpleNamespace(describe_split=lambda: described, **has)
     guard = ResumeGuard({"split": {"name": there[0], "index": there[1], "fingerprint": "a"}}, {})
     with pytest.raises(UsageError) as refused:
         guard.on_fit_start(SimpleNamespace(datamodule=datamodule), torch.nn.Linear(1, 1))
@@ -191,8 +191,8 @@ def test_the_remedy_for_another_split_names_options_of_its_data(has, there, here
             guard.on_fit_start(SimpleNamespace(datamodule=datamodule), torch.nn.Linear(1, 1))
 
 
-def test_a_link_or_triple_data_module_tells_its_split_first(tmp_path):
-    """With files that were split in another way, as they are."""
+def test_a_differing_split_of_links_or_triples_is_named_first(tmp_path):
+    """The splits are drawn from the same file."""
     from graphzoo.datamodules import KGDataModule, LinkDataModule
 
     links = [(f"n{i}", f"n{(i + step) % 30}") for i in range(30) for step in (1, 2, 5)]

@@ -1,4 +1,4 @@
-"""Weights that graphzoo brings along: they answer on any graph, and a training may begin with them."""
+"""Weights that graphzoo ships: they answer on any graph, and training can begin with them."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ RECORDED = {"mrr": 0.8857, "hits@10": 0.9834}
 
 @pytest.fixture
 def family(tmp_path, monkeypatch):
-    """Eight grandmothers who are known, and one whose grandchild is to be found."""
+    """Facts with eight known grandmothers, and one whose grandchild must be inferred."""
     monkeypatch.chdir(tmp_path)
     rows = [
         f"ann{i}\tmother_of\tbob{i}\nbob{i}\tfather_of\tcleo{i}\nann{i}\tgrandmother_of\tcleo{i}\n"
@@ -48,7 +48,7 @@ def trainer(folder, **settings):
     )  # fmt: skip
 
 
-def test_a_rule_is_found_in_facts_with_names_of_their_own(family):
+def test_a_rule_is_found_in_own_facts(family):
     model = graphzoo.load(NAME, data=str(family))
     answers = model.predict(head="dora", relation="grandmother_of", k=3)
     assert answers["tail"][0] == "fay" and answers["score"][0] > answers["score"][1] + 0.5
@@ -68,7 +68,7 @@ def test_names_do_not_matter(family, tmp_path):
     assert float(renamed[0]) == pytest.approx(float(scores[0]), abs=1e-4)
 
 
-def test_one_model_answers_on_a_second_graph_with_other_relations(family):
+def test_a_model_answers_on_another_graph_with_other_relations(family):
     model = graphzoo.load(NAME, data="umls")
     answers = model.predict(head="dora", relation="grandmother_of", k=1, graph=str(family))
     assert answers["tail"][0] == "fay"
@@ -78,7 +78,7 @@ def test_one_model_answers_on_a_second_graph_with_other_relations(family):
         model.predict(head="dora", relation="grandmothr_of", k=1, graph=str(family))
 
 
-def test_the_command_takes_the_name_where_it_takes_a_run(family, capsys):
+def test_the_command_accepts_the_name_instead_of_a_run(family, capsys):
     (family.parent / "q.tsv").write_text("head\trelation\ttail\ndora\tgrandmother_of\t?\n")
     for option in ("--model", "--ckpt_path"):
         words = ["predict", option, NAME, "--data.path", "family", "--queries", "q.tsv", "--out", "a.csv"]
@@ -91,7 +91,7 @@ def test_the_command_takes_the_name_where_it_takes_a_run(family, capsys):
 
 
 def test_the_weights_have_the_recorded_scores(tmp_path, monkeypatch):
-    """UMLS is part of the package, and nothing was trained on it."""
+    """UMLS is part of the package, and the weights were not trained on it."""
     monkeypatch.chdir(tmp_path)
     assert main(["test", "--ckpt_path", NAME, "--data", "umls", "--run_dir", "tested"]) == 0
     metrics = json.loads((tmp_path / "tested" / "results.json").read_text())["metrics"]
@@ -170,19 +170,19 @@ def test_fine_tuning_is_a_run_of_its_own_that_resumes(family, capsys):
     assert done.returncode == 0, done.stderr
     head, relation = re.findall(r"index\('(.*)'\)", card)
     answers = model.predict(head=head, relation=relation, k=3)
-    first, *scores = done.stdout.split()  # after the first, answers in equal places have equal scores
+    first, *scores = done.stdout.split()  # the other answers may be tied
     assert first == answers["tail"][0]
     assert [*map(float, scores)] == pytest.approx(answers["score"].tolist(), abs=1e-4)
 
 
-def test_weights_for_other_data_or_without_any_are_refused(capsys):
+def test_the_weights_are_refused_without_data_or_for_other_tasks(capsys):
     assert main(["fit", "--ckpt_path", NAME]) == 2
     assert "--data NAME" in capsys.readouterr().err
     assert main(["fit", "--ckpt_path", NAME, "--data", "cora"]) == 2
     assert f"model {NAME} (a query encoder) cannot be used on cora" in capsys.readouterr().err
 
 
-def test_a_test_of_the_weights_is_a_run_to_plot(family, capsys):
+def test_a_test_of_the_weights_can_be_plotted(family, capsys):
     assert main(["plot", NAME]) == 2
     assert f"Evaluate it: graphzoo test --ckpt_path {NAME} --data NAME" in capsys.readouterr().err
     words = ["--data=kg", "--data.path=family", "--trainer.accelerator=cpu", "--logger=csv", "--run_dir=run"]
@@ -191,8 +191,8 @@ def test_a_test_of_the_weights_is_a_run_to_plot(family, capsys):
     assert NAME in Path("report.html").read_text()
 
 
-def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
-    """Weights of KnowFormer itself: only a graph with the same relations can go on with them."""
+def test_relation_vectors_need_the_same_relations(family, tmp_path):
+    """Weights of KnowFormer can only be trained further on a graph with the same relations."""
     data = KGDataModule(path=str(family))
     model = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8, num_layers=1, num_heads=2))
     fit = trainer(tmp_path, max_epochs=1)
@@ -213,10 +213,10 @@ def test_vectors_of_relations_go_with_their_relations(family, tmp_path):
     narrow = KGCompletion(
         lambda spec: KnowFormer(spec, hidden_channels=4, num_layers=1, num_heads=2), **start
     )
-    told = (
+    message = (
         "shared does not fit: .*\nSettings of the encoder: hidden_channels is 8 there, 4 here\nGive those of"
     )
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         trainer(tmp_path).validate(narrow, data, verbose=False)
     other = KGCompletion(
         lambda spec: KnowFormerAny(spec, hidden_channels=8, num_layers=1, num_heads=2), **start
@@ -246,7 +246,7 @@ def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family
     caplog.clear()
     trainer(tmp_path, max_epochs=1).fit(knowformer(start_from=str(tmp_path / "shared")), data)
     assert "these are not the data that the model was trained on" not in caplog.text
-    with (family / "train.tsv").open("a") as file:  # one fact more: another draw
+    with (family / "train.tsv").open("a") as file:  # with another fact, another split is drawn
         file.write("ann1\tmother_of\tbob2\n")
     again = knowformer(start_from=str(tmp_path / "shared"))
     trainer(tmp_path, max_epochs=1).test(again, KGDataModule(path=str(family)), verbose=False)
@@ -254,7 +254,7 @@ def test_exported_weights_are_neither_tested_nor_trained_on_another_split(family
     Trainer(logger=False, enable_progress_bar=False).test(
         graphzoo.load(NAME, data=str(family)).task, KGDataModule(path=str(family)), verbose=False
     )
-    # no weights of ours have seen these triples: nothing is added
+    # The shipped weights were not trained on these triples, so there is no second message.
     assert caplog.text.count("these are not the data that the model was trained on") == 1
 
 
@@ -272,7 +272,7 @@ def test_exported_weights_are_trained_with_other_settings_of_their_encoder(famil
     assert (encoder["init_args"]["dropout"], encoder["init_args"]["hidden_channels"]) == (0.25, 8)
 
 
-def test_what_is_odd_in_the_facts_is_told(family):
+def test_odd_facts_give_a_warning(family):
     with (family / "train.tsv").open("a") as file:
         file.write("dora\tmother_of\temil\n")
     with pytest.warns(GraphzooDataWarning, match="1 duplicate triple in train dropped"):
@@ -281,17 +281,17 @@ def test_what_is_odd_in_the_facts_is_told(family):
 
 def test_queries_may_come_from_a_table(family):
     model = graphzoo.load(NAME, data=[(0, 0, 1), (1, 0, 2), (2, 0, 3)])
-    rows = pd.DataFrame({"head": [0, None], "tail": [None, 2]})  # floats now
+    rows = pd.DataFrame({"head": [0, None], "tail": [None, 2]})  # pandas stores floats
     answers = model.predict(head=rows["head"], relation=0, tail=rows["tail"], k=1)
     alone = [model.predict(head="0", relation="0", k=1), model.predict(tail="2", relation="0", k=1)]
     assert answers["score"].tolist() == pytest.approx([each["score"][0] for each in alone])
-    asked = {"head": ["0", "?"], "relation": "0", "tail": [pd.NA, "2"], "k": 1}
-    pd.testing.assert_frame_equal(model.predict(**asked), answers)
+    query = {"head": ["0", "?"], "relation": "0", "tail": [pd.NA, "2"], "k": 1}
+    pd.testing.assert_frame_equal(model.predict(**query), answers)
     assert model.predict(head=torch.tensor([0]), relation=0, k=1)["head"].tolist() == ["0"]
     assert model.predict("0", "0", candidates="3")["tail"].tolist() == ["3"]
 
 
-def test_facts_of_every_form_are_asked(family, tmp_path):
+def test_facts_in_every_form_are_a_graph(family, tmp_path):
     model, facts = graphzoo.load(NAME, data=str(family)), [(0, 0, 1), (1, 0, 2)]
     expected = model.predict("0", "0", k=2, graph=facts)
     from_triples(facts).save(tmp_path / "facts.npz")
