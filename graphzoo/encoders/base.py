@@ -18,10 +18,11 @@ from graphzoo.catalog.classes import class_path, load_class
 from graphzoo.encoders.pyg_form import PyGForm, with_any_edges
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.ops.last_result import LastResult
+from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
     from graphzoo.ops import QueryGraph, RelationalGraph
-    from graphzoo.types import GraphSpec, PairSubgraphs
+    from graphzoo.types import PairSubgraphs
 
 
 _CARD = """{header}
@@ -60,16 +61,22 @@ class Encoder(nn.Module, ABC):
     init_args: dict[str, Any]
     _call: ClassVar[str] = "encoder(...)"  # how the model card calls it
 
+    if TYPE_CHECKING:
+        __call__: Callable[..., Tensor]  # nn.Module has Any
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Record the settings before `__init__` runs."""
         module = super().__new__(cls)
         # copy and pickle call this without arguments, and restore the attributes set here themselves.
         if args or kwargs:
             signature = inspect.signature(cls.__init__)
-            if args and isinstance(args[0], int) and [*signature.parameters][1:2] == ["spec"]:
+            given = args[0] if args else kwargs.get("spec")
+            has_spec = args or "spec" in kwargs  # if not, `bind` says what is missing
+            if has_spec and not isinstance(given, GraphSpec) and [*signature.parameters][1:2] == ["spec"]:
+                shown = given if isinstance(given, int) else f"a {type(given).__name__}"
                 raise UsageError(
-                    f"{cls.__name__} takes a GraphSpec first, got {args[0]}\n"
-                    "Give GraphSpec(num_nodes, num_relations, in_channels)"
+                    f"{cls.__name__} takes a GraphSpec first, got {shown}\n"
+                    "Give GraphSpec(num_nodes, num_relations, in_channels), or GraphSpec.from_data(data)"
                 )
             try:
                 bound = signature.bind(module, *args, **kwargs)
@@ -166,7 +173,6 @@ class Encoder(nn.Module, ABC):
             UsageError: for a damaged folder, an encoder of another class, or weights that do not fit.
         """
         from graphzoo.encoders.pretrained import read_pretrained
-        from graphzoo.types import GraphSpec
 
         saved = read_pretrained(folder)
         try:

@@ -134,7 +134,9 @@ def with_any_edges(
         finish: Applies the output layer: a function of the encoder and the method's result. If methods of one
             encoder call each other, only the outermost call is finished. None if no output layer applies.
     """
-    wanted = inspect.signature(method).parameters.get("edge_index")
+    parameters = inspect.signature(method).parameters
+    wanted = parameters.get("edge_index")
+    unused = {"edge_weight", "edge_attr"} - parameters.keys()
     wants_edges = wanted is not None and wanted.annotation in (Tensor, "Tensor")
 
     @wraps(method)
@@ -150,7 +152,7 @@ def with_any_edges(
             edge_index = as_edge_index(edge_index, self._edges)
         elif wants_edges and self.needs_edges:
             raise UsageError(f"{type(self).__name__} needs edges\nGive an edge_index [2, E]; E may be 0")
-        if more and method.__name__ == "forward":
+        if (more or unused & settings.keys()) and method.__name__ == "forward":
             raise UsageError(
                 f"{type(self).__name__} takes x and edge_index; weights and attributes of edges are not used"
             )

@@ -11,6 +11,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.finite import first_row, require_finite
+from graphzoo.ops.tensors import check_tensors
 
 
 class Accuracy(Metric):
@@ -157,11 +158,15 @@ def roc_auc(scores: Tensor, target: Tensor) -> Tensor:
         float64 scalar; NaN without positives or without negatives.
 
     Raises:
+        ValueError: for other shapes.
         NonFiniteError: if a score is NaN, which would rank above all others.
 
     >>> roc_auc(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0.0, 0.0, 1.0, 1.0]))
     tensor(0.7500, dtype=torch.float64)
     """
+    check_tensors(scores=scores, target=target)
+    if scores.dim() != 1 or scores.shape != target.shape:
+        raise ValueError(f"scores and target must be [T], got {list(scores.shape)} and {list(target.shape)}")
     known = ~target.isnan()
     scores, positive = scores[known], target[known] > 0.5
     if bool(scores.isnan().any()):

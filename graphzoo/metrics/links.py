@@ -21,6 +21,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.metrics.classification import roc_auc
 from graphzoo.metrics.finite import require_finite
+from graphzoo.ops.tensors import check_tensors
 
 HITS = (1, 3, 10, 20, 50, 100)
 
@@ -64,6 +65,7 @@ def link_ranks(positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _require_rank(positive: Tensor, negative: Tensor) -> None:
+    check_tensors(positive=positive, negative=negative)
     if positive.dim() != 1 or negative.dim() not in (1, 2):
         raise ValueError(
             "positive must be [P] and negative [Q] or [P, K], got "

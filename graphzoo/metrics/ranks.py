@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_choice, check_range
 from graphzoo.metrics.finite import first_row, require_finite
+from graphzoo.ops.tensors import check_tensors
 from graphzoo.system.memory import Halves
 from graphzoo.types import QueryBatch
 
@@ -165,6 +166,7 @@ def _in_chunks(total: int, size: int, work: Callable[[int, int], None]) -> None:
 
 
 def _require_scores(scores: Tensor) -> None:
+    check_tensors(scores=scores)
     if scores.dim() != 2:
         raise ValueError(f"scores must be [B, N], got {list(scores.shape)}")
     if not scores.is_floating_point():

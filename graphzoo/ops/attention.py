@@ -19,6 +19,7 @@ from graphzoo.errors import check_choice
 from graphzoo.ops.eager import is_traced, without_autocast
 from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.norms import TINY, inverse_norm, wide
+from graphzoo.ops.tensors import check_tensors
 
 AttentionNorm = Literal["l2", "fro"]
 P = ParamSpec("P")
@@ -251,6 +252,7 @@ def _log(number: int, like: Tensor) -> Tensor:
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
+    check_tensors(query=query, key=key, value=value)
     if query.dim() != 4 or query.shape != key.shape or query.shape != value.shape:
         raise ValueError(
             "query, key and value must be [N, B, H, D] of one shape, got "

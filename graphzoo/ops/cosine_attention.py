@@ -19,6 +19,7 @@ from graphzoo.errors import check_choice, check_range
 from graphzoo.ops.eager import without_autocast
 from graphzoo.ops.map_rows import RowFunction, map_rows
 from graphzoo.ops.norms import inverse_norm, wide
+from graphzoo.ops.tensors import check_tensors
 
 CosineNorm = Literal["l2", "fro"]
 
@@ -49,6 +50,7 @@ def cosine_linear_attention(
     Raises:
         ValueError: for shapes that do not fit, an unknown norm, or an eps out of range.
     """
+    check_tensors(query=query, key=key, value=value)
     if query.dim() != 3 or query.shape != key.shape or value.shape[:2] != query.shape[:2] or value.dim() != 3:
         raise ValueError(
             "query and key must be [N, H, D] of one shape and value [N, H, C], got "

@@ -22,6 +22,7 @@ from graphzoo.errors import check_range, check_whole
 from graphzoo.ops.adjacency import SparseAdjacency, normalized_adjacency
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
+from graphzoo.ops.tensors import check_tensors
 from graphzoo.system.progress import progress
 
 _log = logging.getLogger(__name__)
@@ -145,6 +146,7 @@ def cached_denoise(
 
 
 def _check(x: Tensor, gamma: float, num_iterations: int) -> None:
+    check_tensors(x=x)
     if x.dim() != 2:
         raise ValueError(f"x must be features [N, F], got shape {list(x.shape)}")
     check_range(at_least=0, at_most=1, gamma=gamma)

@@ -16,6 +16,7 @@ from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random_features import random_features_at
 from graphzoo.ops.sparse import SparseMatrix
+from graphzoo.ops.tensors import check_tensors
 
 # Elements of the block of perturbed features that is computed at once. On the CPU a block fits into the
 # second-level cache (2 MiB). On a GPU a few large products are faster than many small ones.
@@ -50,6 +51,7 @@ def kernelized_softmax(
     Raises:
         ValueError: for shapes that do not fit, or a temperature that is not above 0.
     """
+    check_tensors(query=query, key=key, value=value, projection=projection)
     if query.dim() != 3 or query.shape != key.shape or value.dim() != 3 or query.shape[:2] != value.shape[:2]:
         raise ValueError(
             "query and key must be [N, H, D] of one shape and value [N, H, C], got "
@@ -259,6 +261,7 @@ def kernelized_edge_weights(
     Raises:
         ValueError: for shapes that do not fit, nodes outside 0..N-1, or a temperature that is not above 0.
     """
+    check_tensors(query=query, key=key, projection=projection)
     if query.dim() != 3 or query.shape != key.shape:
         raise ValueError(
             f"query and key must be [N, H, D] of one shape, got {list(query.shape)}, {list(key.shape)}"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import check_choice
+from graphzoo.ops.tensors import check_index
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph
@@ -53,11 +54,14 @@ class FactRemover:
             hides nothing.
 
     Raises:
-        ValueError: for an unknown mode, or entities outside 0..N-1.
+        ValueError: for an unknown mode, another shape or dtype, or entities outside 0..N-1.
     """
 
     def __init__(self, triples: Tensor, num_entities: int, mode: RemoveFacts = "exact") -> None:
         check_choice("remove_facts", mode, RemoveFacts)
+        check_index("triples", triples)
+        if triples.dim() != 2 or triples.shape[1] != 3:
+            raise ValueError(f"triples must have shape [n, 3], got {list(triples.shape)}")
         self.mode = mode
         self.num_facts = triples.shape[0]
         self._group: Tensor | None = None  # for each fact, its group; facts of a group are hidden together
@@ -96,10 +100,7 @@ class FactRemover:
         Raises:
             ValueError: if `removed` is not integers, or, on the CPU, has positions outside 0..n-1.
         """
-        if removed.dtype not in (torch.int64, torch.int32):
-            raise ValueError(
-                f"removed must be positions of facts, got {removed.dtype}: give mask.nonzero()[:, 0]"
-            )
+        check_index("removed", removed)
         if self.mode == "none":
             return None
         if removed.device.type == "cpu" and removed.numel():

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import check_edges
+from graphzoo.ops.tensors import check_index
 
 
 class LinkHider:
@@ -39,7 +40,13 @@ class LinkHider:
 
         Returns:
             True for edges that remain, [E], bool.
+
+        Raises:
+            ValueError: for pairs of another shape or dtype.
         """
+        check_index("pairs", pairs)
+        if pairs.dim() != 2 or pairs.shape[0] != 2:
+            raise ValueError(f"pairs must have shape [2, G], got {list(pairs.shape)}; transpose it")
         if not self._links.numel():
             return torch.zeros(0, dtype=torch.bool, device=self._link.device)
         pairs = pairs.to(self._links.device)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphzoo.ops.random import hash_integers, uniform_from_hash
 from graphzoo.ops.relational_spmm.graph import check_edges
+from graphzoo.ops.tensors import check_index
 
 # Part of every hash, so that other draws with the same seed have other random numbers.
 _PURPOSE = 0x6E65677061697273
@@ -33,8 +34,8 @@ class NegativePairs:
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        nodes = torch.arange(num_nodes, device=edge_index.device)
         source, target = check_edges(edge_index, num_nodes)
+        nodes = torch.arange(num_nodes, device=source.device)
         keys = torch.cat([source * num_nodes + target, nodes * (num_nodes + 1)])
         taken = torch.unique(keys)
         self.num_nodes = num_nodes
@@ -61,14 +62,16 @@ class NegativePairs:
             Pairs [2, B * K], int64, on the device of the edges; the K pairs of a link are consecutive.
 
         Raises:
-            ValueError: on the CPU, if a source is outside 0..N-1.
+            ValueError: for another dtype, or, on the CPU, a source outside 0..N-1.
         """
+        check_index("index", index)
         device = self._free_below.device
-        index = index.to(device)
+        index = index.to(device).long()
         # Draws are from the `count` free pairs that begin with number `first`, in ascending order.
         first = torch.zeros(1, dtype=torch.int64, device=device)
         count = torch.full_like(first, self.num_free)
         if source is not None:
+            check_index("source", source)
             source, before = source.to(device), self._free_before
             if device.type == "cpu":
                 wrong = ((source < 0) | (source >= self.num_nodes)).nonzero()

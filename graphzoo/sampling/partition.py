@@ -7,6 +7,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_whole
 from graphzoo.ops.random import hash_integers
+from graphzoo.ops.tensors import check_index, check_tensors
 
 # Part of every hash, so that other draws with the same seed have other random numbers.
 _PURPOSE = 0x7061727469
@@ -53,11 +54,16 @@ def induced_subgraph(edge_index: Tensor, nodes: Tensor, num_nodes: int) -> Tenso
     Returns:
         Edges [2, E'], int64, in the order of `edge_index`.
 
+    Raises:
+        UsageError: if `nodes` is not a tensor of integers, such as a mask.
+
     >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     >>> induced_subgraph(edges, torch.tensor([1, 2, 3]), 4)
     tensor([[0, 1],
             [1, 2]])
     """
+    check_tensors(edge_index=edge_index)
+    check_index("nodes", nodes)
     is_inside = torch.zeros(num_nodes, dtype=torch.bool, device=edge_index.device)
     is_inside[nodes] = True
     # Sources are tested first, so that targets are looked up for few edges if the part is small.

@@ -142,6 +142,9 @@ def test_weights_of_edges_are_refused():
     x, edge_index = graph()
     with pytest.raises(UsageError, match="weights and attributes of edges are not used"):
         GALiT(9, 8)(x, edge_index, torch.ones(edge_index.shape[1]))
+    for name in ("edge_weight", "edge_attr"):
+        with pytest.raises(UsageError, match="weights and attributes of edges are not used"):
+            GALiT(9, 8)(x, edge_index, **{name: torch.ones(edge_index.shape[1])})
     with pytest.raises(UsageError, match="data needs x and edge_index; it holds y"):
         GALiT(9, 8)(Data(y=x))
     weights = torch.ones(edge_index.shape[1])
@@ -270,6 +273,30 @@ def test_encoders_of_queries_and_pairs_refuse_numbers_of_channels(cls):
             UsageError, match=rf"{cls.__name__} takes a GraphSpec first, got 8\nGive GraphSpec\("
         ):
             cls(*numbers)
+
+
+@pytest.mark.parametrize("cls", [KnowFormer, PENCIL, GALiT])
+def test_what_only_describes_a_graph_is_no_spec(cls):
+    for spec in ({"num_nodes": 3}, Data(num_nodes=3), None):
+        with pytest.raises(UsageError, match=rf"takes a GraphSpec first, got a {type(spec).__name__}"):
+            cls(spec=spec)
+    with pytest.raises((TypeError, UsageError), match="spec|width"):
+        cls()
+
+
+def test_own_encoders_may_use_weights_of_edges():
+    class Weighted(NodeEncoder):
+        def __init__(self, spec: GraphSpec):
+            super().__init__()
+            self.out_channels = spec.in_channels
+
+        def forward(self, x, edge_index, *, edge_weight):
+            source, target = edge_index
+            return torch.zeros_like(x).index_add(0, target, x[source] * edge_weight[:, None])
+
+    x, edge_index = graph()
+    states = [Weighted(9)(x, edge_index, edge_weight=torch.full(edge_index.shape[1:], w)) for w in (1.0, 2.0)]
+    torch.testing.assert_close(2 * states[0], states[1])
 
 
 def test_own_encoders_may_take_a_number_first():

@@ -129,7 +129,7 @@ def test_int32_facts_hide_only_the_edges_between_their_entities():
 
 def test_a_mask_in_place_of_positions_is_refused():
     triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2]])
-    with pytest.raises(ValueError, match=r"positions of facts, got torch.bool: give mask.nonzero"):
+    with pytest.raises(ValueError, match=r"got torch.bool; give removed.nonzero\(\)\[:, 0\]"):
         FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True]))
     for place in (-1, 3):
         with pytest.raises(ValueError, match=rf"removed has {place}\.\.{place}: facts are 0\.\.2"):

@@ -92,7 +92,9 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     data = clean(data, source)
     if not data.strip():
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
-    columns = _read_csv(data, source) if is_csv else _read_tsv(data, source)
+    # Without quotes, a comma is a separator wherever it stands, as a tab is.
+    has_quotes = is_csv and b'"' in data
+    columns = _read_quoted(data, source) if has_quotes else _read_plain(data, source, "," if is_csv else "\t")
     if not len(columns):
         raise DataError(f"{source}: no triples; write one per line: head, relation, tail")
     _check_names(columns)
@@ -250,14 +252,15 @@ def _recurs(first: tuple[str, ...], columns: Mapping[str, Columns]) -> bool:
     )
 
 
-def _read_tsv(data: bytes, source: str) -> Columns:
+def _read_plain(data: bytes, source: str, separator: str) -> Columns:
+    """Read fields between which a tab, or a comma in a text without quotes, is the separator."""
     data = data.rstrip(b"\n")
-    form = _Form.of((line.decode() for line in io.BytesIO(data)), "\t")
+    form = _Form.of((line.decode() for line in io.BytesIO(data)), separator)
     codes = np.frombuffer(data, dtype=np.uint8)
-    # The number of tabs before each line end: in a good file it grows by two with every line.
+    # The number of separators before each line end: in a good file it grows by two with every line.
     breaks = np.flatnonzero(codes == ord("\n"))
-    tabs = np.flatnonzero(codes == ord("\t"))
-    per_line = np.diff(np.searchsorted(tabs, np.append(breaks, codes.size)), prepend=0)
+    places = np.flatnonzero(codes == ord(separator))
+    per_line = np.diff(np.searchsorted(places, np.append(breaks, codes.size)), prepend=0)
     bad = form.comments + np.flatnonzero(per_line[form.comments :] != form.width - 1)
     if bad.size:
         line = int(bad[0])
@@ -266,12 +269,13 @@ def _read_tsv(data: bytes, source: str) -> Columns:
     if breaks.size < form.skipped:
         return Columns.empty(source)
     keys = [str(position) for position in range(form.width)]
-    table = parse_columns(data, source, keys, skipped=form.skipped, delimiter="\t", is_checked=True)
+    table = parse_columns(data, source, keys, skipped=form.skipped, delimiter=separator, is_checked=True)
     head, relation, tail = (Column.from_arrow(table[str(position)]) for position in form.order)
     return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
 
 
-def _read_csv(data: bytes, source: str) -> Columns:
+def _read_quoted(data: bytes, source: str) -> Columns:
+    """Read comma-separated fields, of which some are in quotes."""
     text = data.decode().rstrip("\n")
     form = _Form.of(io.StringIO(text), ",")
     lines = text.split("\n", form.comments)

@@ -24,6 +24,7 @@ from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError, UsageError, nearest
+from graphzoo.ops.tensors import check_tensors
 from graphzoo.system.units import counted
 
 _log = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ def link_graph_from_edges(
     Raises:
         DataError: if a shape, dtype or node number is wrong, or there are too few links.
     """
+    check_tensors(edge_index=edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype != torch.int64:
         hint = "; transpose it" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
         raise DataError(

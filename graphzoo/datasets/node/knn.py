@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError, check_choice
+from graphzoo.ops.tensors import check_tensors
 
 METRICS = ("euclidean", "cosine")
 
@@ -31,6 +32,7 @@ def knn_graph(x: Tensor, k: int, metric: str = "cosine") -> Tensor:
     >>> knn_graph(torch.tensor([[0.0], [1.0], [5.0]]), 2, "euclidean").tolist()
     [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 1, 2]]
     """
+    check_tensors(x=x)
     num_nodes = x.size(0)
     check_choice("metric", metric, METRICS)
     if not 1 <= k <= num_nodes:

@@ -19,6 +19,7 @@ from graphzoo.ops.relational_spmm import naive, operator
 from graphzoo.ops.relational_spmm.function import RelationalSpMM
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph
+from graphzoo.ops.tensors import check_tensors
 
 __all__ = ["Backend", "QueryGraph", "RelationalGraph", "relational_spmm"]
 
@@ -125,6 +126,7 @@ def _by_query(
 def _check_arguments(x: Tensor, relation: Tensor, graph: RelationalGraph, edge_mask: Tensor | None) -> None:
     if not isinstance(graph, RelationalGraph):
         raise ValueError(f"graph must be a RelationalGraph, got {type(graph).__name__}")
+    check_tensors(x=x, relation=relation, **({} if edge_mask is None else {"edge_mask": edge_mask}))
     if x.dtype not in _DTYPES or x.dtype != relation.dtype:
         raise ValueError(
             f"x and relation must share one dtype of {', '.join(map(str, _DTYPES))}, "

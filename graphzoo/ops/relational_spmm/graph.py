@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
+from graphzoo.ops.tensors import check_index
 from graphzoo.types import refuse_kinds
 
 Segment = Literal["target", "source", "relation"]
@@ -67,7 +68,7 @@ class RelationalGraph:
     def __init__(self, edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relations: int) -> None:
         check_whole(at_least=0, num_nodes=num_nodes, num_relations=num_relations)
         check_edges(edge_index, num_nodes)
-        _check_index_tensor("edge_type", edge_type)
+        check_index("edge_type", edge_type)
         if edge_type.dim() != 1 or edge_type.shape[0] != edge_index.shape[1]:
             raise ValueError(
                 f"edge_type must have shape [{edge_index.shape[1]}], one relation per edge of edge_index, "
@@ -99,6 +100,7 @@ class RelationalGraph:
         >>> RelationalGraph.from_triples(torch.tensor([[0, 0, 1], [1, 1, 2]]), num_nodes=3, num_relations=2)
         RelationalGraph(num_nodes=3, num_relations=4, num_edges=4, device='cpu')
         """
+        check_index("triples", triples)
         if triples.dim() != 2 or triples.shape[1] != 3:
             raise ValueError(f"triples must have shape [n, 3], got {list(triples.shape)}")
         head, relation, tail = triples.unbind(1)
@@ -125,7 +127,7 @@ class RelationalGraph:
         check_edges(edge_index, data.num_nodes)
         if edge_type is None:
             edge_type = edge_index.new_zeros(edge_index.shape[1])
-        _check_index_tensor("edge_type", edge_type)
+        check_index("edge_type", edge_type)
         if num_relations is None:
             num_relations = int(edge_type.max()) + 1 if edge_type.numel() else 1
         source, target = edge_index
@@ -265,7 +267,7 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: if edges are not int64 or int32 of shape [2, E], or have nodes outside 0..num_nodes-1.
     """
-    _check_index_tensor("edge_index", edge_index)
+    check_index("edge_index", edge_index)
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(
             f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}"
@@ -274,13 +276,6 @@ def check_edges(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     for row in (0, 1):
         _check_bounds(f"edge_index[{row}]", edge_index[row], "num_nodes", num_nodes)
     return edge_index[0].long(), edge_index[1].long()
-
-
-def _check_index_tensor(name: str, tensor: Tensor) -> None:
-    if not isinstance(tensor, Tensor):
-        raise ValueError(f"{name} must be a torch.Tensor, got {type(tensor).__name__}")
-    if tensor.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"{name} must be int64 or int32, got {tensor.dtype}; call .long()")
 
 
 def _check_bounds(name: str, values: Tensor, bound_name: str, bound: int) -> None:

@@ -46,6 +46,16 @@ def test_csv_with_quotes_and_header_in_any_order(write):
     assert rows(read_triples(write("t.csv.gz", gzip.compress(text)))) == rows(columns)
 
 
+def test_a_csv_reads_alike_with_quotes_and_without(write):
+    text = "# note\nrelation,head,tail,year\nr, a,b ,1\n r,#b,NA,2\nr,\u00e9 \U0001f600,-7,\n"
+    plain, quoted = (read_triples(write("t.csv", t.encode())) for t in (text, text.replace("NA", '"NA"')))
+    assert rows(plain) == [(" a", "r", "b "), ("#b", " r", "NA"), ("\u00e9 \U0001f600", "r", "-7")]
+    assert rows(quoted) == rows(plain)
+    assert (plain.first_line, plain.notices) == (quoted.first_line, quoted.notices)
+    long = "x" * 200_000  # more than a field of Python's csv may have
+    assert rows(read_triples(write("t.csv", f"{long},r,b\n".encode()))) == [(long, "r", "b")]
+
+
 def test_a_tsv_header_is_dropped_but_single_letters_are_data(write):
     assert rows(read_triples(write("a.tsv", b"Subject\tPredicate\tObject\nx\tr\ty\n"))) == [("x", "r", "y")]
     assert rows(read_triples(write("b.tsv", b"h\tr\tt\n"))) == [("h", "r", "t")]
