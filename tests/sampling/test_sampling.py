@@ -91,6 +91,19 @@ def test_a_query_that_everything_answers_has_no_negatives():
     assert possible.tolist() == [False] and drawn.min() >= 0 and drawn.max() < 3
 
 
+def test_a_query_that_all_but_one_entity_answers_has_this_one():
+    drawn, possible = sample_negatives(
+        torch.tensor([0]),
+        torch.tensor([0, 0]),
+        torch.tensor([0, 2]),
+        num_entities=3,
+        num_negatives=2,
+        seed=0,
+        epoch=0,
+    )
+    assert possible.tolist() == [True] and drawn.tolist() == [[1, 1]]
+
+
 TRIPLES = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 1, 1], [2, 0, 3], [1, 0, 2]])
 
 
@@ -103,6 +116,11 @@ def test_facts_of_the_batch_are_hidden_in_both_directions(mode, hidden):
             return
         expected = torch.tensor([i not in hidden for i in range(5)])
         assert torch.equal(mask, torch.cat([expected, expected]))
+
+
+def test_a_repeated_fact_is_hidden_wherever_it_stands():
+    mask = FactRemover(torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1]]), 2).edge_mask(torch.tensor([2]))
+    assert mask.tolist() == [False, True, False] * 2
 
 
 def test_an_unknown_mode_is_refused():
@@ -128,15 +146,16 @@ def test_facts_of_int32_hide_the_edges_between_their_entities_alone():
 
 
 def test_a_mask_is_no_list_of_facts():
-    triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2]])
+    triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2], [1, 1, 2]])
     with pytest.raises(ValueError, match=r"positions of facts, got torch.bool: give mask.nonzero"):
-        FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True]))
-    for place in (-1, 3):
-        with pytest.raises(ValueError, match=rf"removed has {place}\.\.{place}: facts are 0\.\.2"):
+        FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True, False]))
+    for place in (-1, 4):
+        with pytest.raises(ValueError, match=rf"removed has {place}\.\.{place}: facts are 0\.\.3"):
             FactRemover(triples, 3).edge_mask(torch.tensor([place]))
 
 
 def test_entities_beyond_the_last_are_refused():
     """Their keys would be those of other facts, which would be hidden with them."""
-    with pytest.raises(ValueError, match=r"entities must be in 0\.\.2, got 0\.\.5"):
-        FactRemover(torch.tensor([[0, 0, 5], [1, 0, 2], [0, 0, 5]]), 3)
+    for entity in (3, 5):
+        with pytest.raises(ValueError, match=rf"entities must be in 0\.\.2, got 0\.\.{entity}"):
+            FactRemover(torch.tensor([[0, 0, entity], [1, 0, 2], [0, 0, entity]]), 3)
