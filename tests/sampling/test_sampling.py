@@ -52,6 +52,12 @@ def test_draws_have_their_distributions():
     assert abs(torch.corrcoef(torch.stack([neighbours[:-1], neighbours[1:]]))[0, 1]) < 0.02
 
 
+def test_the_largest_draw_stays_below_any_count():
+    count = torch.cat([torch.arange(1, 10_000), 2 ** torch.arange(53), 2 ** torch.arange(2, 53) - 1])
+    largest = uniform_from_hash(torch.tensor([-1]))
+    assert torch.equal((largest * count).long(), count - 1)
+
+
 def test_negatives_are_uniform_over_the_entities_that_are_not_answers():
     known = [[0, 1, 5], [], [9]]
     row = torch.tensor([0, 0, 0, 2])
