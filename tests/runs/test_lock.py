@@ -256,7 +256,7 @@ def test_to_ask_whether_a_lock_is_held_does_not_give_it_back(tmp_path):
     lock = RunLock(tmp_path)
     assert not lock.is_held()
     lock.take()
-    assert lock.is_held() and lock.path.is_file()
+    assert lock.is_held() and RunLock(tmp_path).is_held() and lock.path.is_file()
     lock.release()
     assert not lock.is_held()
 
