@@ -125,8 +125,9 @@ def test_facts_of_the_batch_are_hidden_in_both_directions(mode, hidden):
 
 
 def test_a_repeated_fact_is_hidden_wherever_it_stands():
-    mask = FactRemover(torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1]]), 2).edge_mask(torch.tensor([2]))
-    assert mask.tolist() == [False, True, False] * 2
+    triples = torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 0]])
+    mask = FactRemover(triples, 2).edge_mask(torch.tensor([2]))
+    assert mask.tolist() == [False, True, False, True] * 2, "(1, 0, 0) is another fact"
 
 
 def test_an_unknown_mode_is_refused():

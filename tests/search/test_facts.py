@@ -72,7 +72,15 @@ def test_labels_say_much_from_a_fifth_above_chance_on(same, told):
     graph = SimpleNamespace(num_nodes=4, num_classes=2, x=torch.ones(4, 1), y=torch.tensor([0, 0, 1, 1]))
     graph.edge_index = edges
     split = SimpleNamespace(train=torch.tensor([0, 1]), valid=torch.tensor([2, 3]))
-    words = of_nodes(SimpleNamespace(graph=graph, split=split))[1]
+    facts, words = of_nodes(SimpleNamespace(graph=graph, split=split))
+    assert facts == [
+        ("nodes", "4"),
+        ("edges a node", "5.0"),
+        ("features", "1"),
+        ("classes", "2"),
+        ("largest class", "50 %"),
+        ("edges inside a class", f"{told} (50 % by chance)"),
+    ]
     assert words == (
         f"{told} of the edges join nodes of one class (50 % by chance): neighbours' labels say "
         + ("much" if same == 13 else "little")
