@@ -123,7 +123,7 @@ def set_relations(graph: RelationalGraph, heads: Tensor, pairs: Tensor) -> None:
 
 
 def _count_relations(graph: RelationalGraph) -> RelationGraph:
-    count, num_facts, num_nodes = graph.num_relations, graph.num_edges // 2, max(graph.num_nodes, 1)
+    count, num_facts, num_nodes = graph.num_relations, graph.num_edges // 2, graph.num_nodes
     source, target = (row.cpu().numpy().astype(np.int64) for row in graph.edge_index)
     kind = graph.edge_type.cpu().numpy().astype(np.int64)
     half = count // 2
@@ -136,7 +136,7 @@ def _count_relations(graph: RelationalGraph) -> RelationGraph:
         )
     if num_nodes**2 * count >= 2**63:
         raise UsageError(f"{num_nodes:,} entities and {count:,} relations are too many to compare relations")
-    inverse = (np.arange(count) + half) % max(count, 1)
+    inverse = (np.arange(count) + half) % count
     return RelationGraph(
         _cosines(source, kind, count),
         _cosines(source * num_nodes + target, kind, count),
@@ -159,7 +159,7 @@ def _cosines(place: Any, kind: Any, count: int) -> SparseMatrix:
     # Distinct (place, relation), sorted by place. Sorting single numbers is much faster than np.unique.
     place = np.sort(place * count + kind)
     place = place[np.concatenate([[True], place[1:] != place[:-1]])] if place.size else place
-    place, kind = np.divmod(place, max(count, 1))
+    place, kind = np.divmod(place, count)
     size = np.bincount(kind, minlength=count).astype(np.float64)
     first = np.flatnonzero(np.concatenate([[True], place[1:] != place[:-1]])) if place.size else place
     length = np.diff(np.append(first, place.size))

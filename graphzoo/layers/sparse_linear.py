@@ -42,7 +42,6 @@ class SparseLinear(nn.Linear):
                 return F.linear(dropout(x, p, generator, drops), self.weight, self.bias)
             sparse = x
             x = self._last.get((sparse,), lambda: SparseMatrix.from_tensor(sparse))
-        if drops:
-            x = x.with_values(dropout(x.values, p, generator, True))
-        out: Tensor = x.matmul(self.weight.t())
+        kept = dropout(x.values, p, generator, drops)
+        out: Tensor = (x.with_values(kept) if drops else x).matmul(self.weight.t())
         return out if self.bias is None else out + self.bias

@@ -52,8 +52,8 @@ class LinkHider:
         pairs = pairs.to(self._links.device)
         keys = self._keys(pairs)
         place = torch.searchsorted(self._links, keys).clamp(max=self._links.numel() - 1)
-        # Nodes outside the graph could give the key of a link.
-        is_pair = (pairs.amin(0) >= 0) & (pairs.amax(0) < self.num_nodes)
+        # A node above N - 1 could give the key of a link; a negative one with a node gives a negative key.
+        is_pair = pairs.amax(0) < self.num_nodes
         # Pairs that are not links set an extra entry behind the last link. The host would have to wait for
         # their number to leave them out.
         last = self._links.numel()

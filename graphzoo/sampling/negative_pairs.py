@@ -84,7 +84,7 @@ class NegativePairs:
             first = torch.where(has_free, before[source], first)
         draw = torch.arange(num_negatives, device=index.device)
         key_of_draw = (_PURPOSE, seed, epoch, index[:, None], draw[None, :])
-        place = self._place(count[:, None], *key_of_draw).clamp(max=count[:, None] - 1)
+        place = self._place(count[:, None], *key_of_draw)
         free = (first[:, None] + place).view(-1)
         key = free + torch.searchsorted(self._free_below, free, right=True)
         return torch.stack([key // self.num_nodes, key % self.num_nodes])

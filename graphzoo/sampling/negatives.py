@@ -45,7 +45,6 @@ def sample_negatives(
     draw = torch.arange(num_negatives, device=index.device)
     bits = hash_integers(seed, epoch, index[:, None], draw[None, :])
     rank = (uniform_from_hash(bits) * free_count[:, None]).long()  # [B, K], 0 <= rank < free_count
-    rank = torch.minimum(rank, (free_count - 1).clamp(min=0)[:, None])
 
     first = begin[:-1]
     position = torch.arange(known_entity.numel(), device=index.device) - first[known_row]

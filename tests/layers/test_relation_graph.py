@@ -2,12 +2,14 @@
 
 import math
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from graphzoo.errors import UsageError
 from graphzoo.layers import compare_relations
+from graphzoo.layers.relation_graph import _count_relations
 from graphzoo.ops import RelationalGraph
 from graphzoo.sampling import NeighbourhoodSampler
 
@@ -96,6 +98,22 @@ def test_a_relation_without_facts_has_no_edges():
 def test_a_graph_without_facts():
     relations = compare_relations(graph_of(torch.empty(0, 3, dtype=torch.int64)))
     assert not dense(relations.heads).any() and not dense(relations.pairs).any()
+
+
+def test_a_graph_without_relations():
+    none = torch.empty(0, dtype=torch.int64)
+    relations = compare_relations(RelationalGraph(none.view(2, 0), none, 3, 0))
+    assert dense(relations.heads).shape == (0, 0) and relations.inverse.numel() == 0
+
+
+def test_pairs_of_entities_with_a_relation_have_64_bits():
+    none = torch.empty(0, dtype=torch.int64)
+    large = SimpleNamespace(edge_index=none.view(2, 0), edge_type=none, num_edges=0, num_relations=8)
+    large.num_nodes = 2**30 - 1
+    assert not dense(_count_relations(large).pairs).any()
+    large.num_nodes = 2**30
+    with pytest.raises(UsageError, match="1,073,741,824 entities and 8 relations are too many"):
+        _count_relations(large)
 
 
 def test_one_relation():

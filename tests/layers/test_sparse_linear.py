@@ -5,7 +5,8 @@ import weakref
 import pytest
 import torch
 
-from graphzoo.layers import LastResult, SparseLinear
+from graphzoo.errors import UsageError
+from graphzoo.layers import LastResult, NoiseStream, SparseLinear, dropout
 from graphzoo.ops import SparseMatrix
 
 
@@ -30,6 +31,22 @@ def test_sparse_and_dense_input_give_the_same(form, bias):
         results.append([out, *(parameter.grad.clone() for parameter in linear.parameters())])
     for dense, other in zip(*results, strict=True):
         torch.testing.assert_close(other, dense, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_entries_of_the_input_are_dropped(is_sparse):
+    linear, x, noise = SparseLinear(30, 5), bag_of_words(), NoiseStream(0)
+    x = SparseMatrix.from_tensor(x) if is_sparse else x
+    values = x.values if is_sparse else x
+    kept = dropout(values, 0.5, noise.generator(1, "cpu"), True)
+    expected = linear(x.with_values(kept) if is_sparse else kept)
+    assert torch.equal(linear(x, 0.5, noise.generator(1, "cpu")), expected)
+    assert not torch.equal(linear(x), expected)
+    assert torch.equal(linear(x, 0.5), linear(x)) and torch.equal(
+        linear(x, 0.0, torch.Generator()), linear(x)
+    )
+    with pytest.raises(UsageError, match="dropout must be at least 0 and below 1"):
+        linear(x, -0.5, torch.Generator())
 
 
 def test_initial_weights_and_state_dict_are_those_of_linear():

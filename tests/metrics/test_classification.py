@@ -34,6 +34,12 @@ def test_accuracy_of_yes_no_labels_counts_known_ones():
     assert float(metric.compute()) == 1 / 3
 
 
+def test_a_logit_of_zero_says_no():
+    metric = Accuracy()
+    metric.update(torch.zeros(3, 1), torch.tensor([[0.0], [0.0], [1.0]]))
+    assert metric.compute() == 2 / 3
+
+
 @pytest.mark.parametrize("levels", [3, 1000], ids=["tied", "distinct"])
 def test_auc_agrees_with_sklearn(levels):
     scores = (draw(1, 500) * levels).round() / levels
@@ -100,7 +106,8 @@ def test_gathered_states_are_one_tensor():
 
 
 def test_nothing_seen_is_nan_and_float64_is_not_rounded():
-    assert RocAuc().per_label().nanmean().isnan()
+    nothing = RocAuc().per_label().nanmean()
+    assert nothing.isnan() and nothing.dtype == torch.float64
     metric = RocAuc()
     metric.update(torch.tensor([[1.0], [1.0 + 1e-12]], dtype=torch.float64), torch.tensor([[0.0], [1.0]]))
     assert metric.compute() == 1

@@ -35,6 +35,7 @@ def test_mrr_against_own_negatives_is_that_of_ogb(evaluator: type) -> None:
     found = evaluator(name="ogbl-citation2").eval({"y_pred_pos": positive, "y_pred_neg": own})
     figures = link_figures(positive, own)
     assert figures["mrr"].item() == pytest.approx(found["mrr_list"].double().mean().item(), abs=1e-6)
+    assert not {"auroc", "ap"} & figures.keys()
     for k in (1, 3, 10):
         expected = found[f"hits@{k}_list"].double().mean().item()
         assert figures[f"hits@{k}"].item() == pytest.approx(expected, abs=1e-9)
@@ -79,6 +80,9 @@ def test_copies_of_a_pair_are_averaged_in_any_order() -> None:
     metric.update((flat - 0.1).flip(0), torch.arange(4).flip(0))
     positive, negative = metric.scores()
     assert torch.allclose(positive, flat[:2]) and torch.allclose(negative, flat[2:])
+    partial = LinkMetric(2, 2, has_own_negatives=False)
+    partial.update(torch.tensor([1.0, 3.0, 0.0]), torch.tensor([0, 0, 2]))
+    assert str(torch.cat(partial.scores()).tolist()) == "[2.0, nan, 0.0, nan]"
 
 
 def test_pairs_that_were_not_scored_are_left_out() -> None:

@@ -185,9 +185,24 @@ def test_table_per_relation_and_direction():
     assert rows["all", "both"]["mr"] == metric.compute()["mr"].item()
 
 
+def test_tie_rule_and_hits_of_the_metric_are_those_of_its_table():
+    metric = metric_of([(ints(1), ints(7), ints(0))], ties="pessimistic", hits=[2, 7])
+    assert metric.compute() == {"mr": 7, "mrr": 1 / 7, "hits@2": 0, "hits@7": 1}
+    row = metric.table(torch.tensor([[0, 0, 1]]), ["r"])[0]
+    assert (row["mr"], row["hits@2"], row["hits@7"]) == (7, 0, 1)
+
+
+def test_each_part_of_the_index_has_its_own_figures():
+    metric = metric_of([(ints(1, 2, 5), ints(1, 2, 5), ints(0, 3, 4))])
+    first, empty, last = metric.compute_parts([0, 1, 3])
+    assert first["mr"] == 1 and empty is None and last["mr"] == 3.5
+
+
 def test_table_refuses_an_index_outside_the_split():
     triples = torch.tensor([[0, 0, 1]])
     with pytest.raises(ValueError, match=r"index must lie in 0\.\.1 for 1 triples, got 2\.\.2"):
         group_table(ints(1), ints(1), ints(2), triples, ["r"])
     with pytest.raises(ValueError, match="one shape"):
         group_table(ints(1, 2), ints(1), ints(0), triples, ["r"])
+    with pytest.raises(ValueError, match=r"optimistic \[2\] and pessimistic \[1\] differ"):
+        summarize_ranks(ints(1, 2), ints(3))

@@ -95,6 +95,8 @@ def test_known_answers_may_be_unsorted_and_repeated(query_batch):
     batch.known_entity = torch.tensor([3, 1, 1, 3, 0])
     optimistic, pessimistic = rank_targets(scores, batch)
     assert optimistic.tolist() == pessimistic.tolist() == [2, 3]
+    batch.known_row, batch.known_entity = torch.tensor([0, 0, 0]), torch.tensor([0, 1, 1])  # sorted
+    assert rank_targets(scores, batch)[0].tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("max_bytes", [1, 500, 5_000, 10**9])
@@ -116,10 +118,11 @@ def test_working_memory_stays_below_the_bound(monkeypatch, random_batch):
 
     monkeypatch.setattr(ranks, "_in_chunks", spy)
     scores, batch = random_batch(3, num_queries=20, num_entities=50)
-    rank_targets(scores, batch, max_bytes=50 * 13 * 4)
-    (total, all_entities), (_, _) = sizes
+    rank_targets(scores, batch, max_bytes=96 * 50 * 3)
+    (total, all_entities), (_, known_entities) = sizes
     # 13 bytes per target and entity: a float32 score, a boolean and an int64.
-    assert all_entities == 4 < total
+    assert all_entities == 96 * 50 * 3 // (50 * 13) < total
+    assert known_entities == 3  # all 50 entities are known answers of the first query
 
 
 @pytest.mark.parametrize(

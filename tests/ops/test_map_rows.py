@@ -28,6 +28,17 @@ def test_chunks_equal_the_whole_in_outputs_sums_and_gradients(chunk_rows):
         torch.testing.assert_close(actual, reference)
 
 
+def test_chunks_have_at_most_the_rows_and_nearly_one_length():
+    lengths = []
+
+    def noting(rows, shared, start):
+        lengths.append(len(rows[0]))
+        return (rows[0].clone(),)
+
+    map_rows(noting, (torch.ones(23, 3, 4),), chunk_rows=30)
+    assert lengths == [8, 8, 7]
+
+
 def test_gradcheck_and_inputs_without_gradient():
     rows, shared = inputs(5)
     frozen = shared[0].detach()

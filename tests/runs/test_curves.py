@@ -51,6 +51,11 @@ def test_the_row_of_the_test_changes_no_epoch(tmp_path):
     assert "test/acc" not in found.values
 
 
+def test_an_epoch_that_has_only_test_scores_is_none(tmp_path):
+    lines = ["step,epoch,val/acc,test/acc", "5,2,0.5,", "5,0,,0.3"]
+    assert read_curves(write_metrics(tmp_path / "metrics.csv", *lines)).values == {"val/acc": [(3.0, 0.5)]}
+
+
 def test_an_incomplete_last_line_is_ignored(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,epoch,val/acc\n0,0,0.5\n1,1,0.")
@@ -81,6 +86,8 @@ def test_means_and_thinned_curves():
     assert 50 < len(found) < 160 and found[0] == points[0] and found[-1] == points[-1]
     assert points[4321] in found and points[77] in found and found == sorted(found)
     assert thin(points[:90], 100) == points[:90]
+    points[4000] = (4000.0, float("nan"))  # first of the stretch that has the peak
+    assert points[4321] in thin(points, 40)
 
 
 def test_runs_are_grouped_by_setting(tmp_path):

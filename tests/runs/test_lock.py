@@ -256,7 +256,7 @@ def test_is_held_does_not_release_the_lock(tmp_path):
     lock = RunLock(tmp_path)
     assert not lock.is_held()
     lock.take()
-    assert lock.is_held() and lock.path.is_file()
+    assert lock.is_held() and RunLock(tmp_path).is_held() and lock.path.is_file()
     lock.release()
     assert not lock.is_held()
 

@@ -1,6 +1,7 @@
 """Comparison of results with published ones."""
 
 import json
+import math
 
 import pytest
 from helpers.report_runs import write_run
@@ -15,6 +16,10 @@ from graphzoo.runs.series import runs_of
 def test_errors_are_compared_the_other_way_round_and_one_run_is_never_better(metric):
     assert compare(metric, 200.0, 100.0, None) == "above" and compare(metric, 50.0, 100.0, None) == "met"
     assert compare(metric, 50.0, 100.0, None, std=1.0, runs=3) == "below"
+
+
+def test_nothing_published_and_no_mean_compare_with_nothing():
+    assert compare("acc", 0.5, None, None) == compare("acc", math.nan, 0.5, 0.1) == ""
 
 
 def test_an_error_below_1_is_not_treated_as_a_proportion():

@@ -180,6 +180,8 @@ def test_a_mixture_has_no_fact_dropout(family, tmp_path):
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_shares_out_of_range_are_refused(share):
+    with pytest.raises(UsageError, match=f"share must be at least 0 and below 1, got {share}"):
+        FactDropout(torch.tensor([[0, 0, 1]]), 2, 1, share)
     with pytest.raises(UsageError, match=f"fact_dropout must be at least 0 and below 1, got {share}"):
         KGDataModule(fact_dropout=share)
 

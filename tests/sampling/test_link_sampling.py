@@ -81,6 +81,8 @@ def test_a_source_linked_to_all_nodes_gets_negatives_of_other_sources() -> None:
 def test_a_complete_graph_has_no_negatives() -> None:
     with pytest.raises(ValueError, match="all pairs of the 2 nodes are linked"):
         NegativePairs(torch.tensor([[0, 1], [1, 0]]), 2)
+    almost = NegativePairs(torch.tensor([[0], [1]]), 2)
+    assert almost.sample(torch.arange(3), seed=0, epoch=0).tolist() == [[1, 1, 1], [0, 0, 0]]
 
 
 @settings(max_examples=50)
@@ -92,6 +94,7 @@ def test_hidden_links_are_hidden_in_both_directions_and_no_others(
     removed = edge_index[:, sorted(columns)] if edge_index.shape[1] else edge_index
     hidden = {frozenset(pair) for pair in removed.t().tolist()}
     keep = LinkHider(edge_index, NODES).keep(removed)
+    assert keep.dtype == torch.bool
     assert keep.tolist() == [frozenset(pair) not in hidden for pair in edge_index.t().tolist()]
 
 
@@ -119,8 +122,9 @@ def test_edges_with_node_numbers_out_of_range_are_refused(make):
 
 
 def test_pairs_with_node_numbers_out_of_range_hide_nothing():
-    hider = LinkHider(torch.tensor([[0, 1, 2], [1, 2, 3]]), 4)
-    assert hider.keep(torch.tensor([[0, -1, 2], [6, 2, 1]])).tolist() == [True, False, True]
+    hider = LinkHider(torch.tensor([[0, 1, 2, 0], [1, 2, 3, 0]]), 4)
+    assert hider.keep(torch.tensor([[0, -1, -1], [6, 2, 4]])).all()  # 6 = 1 * 4 + 2 and 0 = -1 * 4 + 4
+    assert hider.keep(torch.tensor([[0, 2], [6, 1]])).tolist() == [True, False, True, True]
 
 
 def test_sources_out_of_range_are_refused():

@@ -52,6 +52,12 @@ def test_draws_have_their_distributions():
     assert abs(torch.corrcoef(torch.stack([neighbours[:-1], neighbours[1:]]))[0, 1]) < 0.02
 
 
+def test_the_largest_draw_stays_below_any_count():
+    count = torch.cat([torch.arange(1, 10_000), 2 ** torch.arange(53), 2 ** torch.arange(2, 53) - 1])
+    largest = uniform_from_hash(torch.tensor([-1]))
+    assert torch.equal((largest * count).long(), count - 1)
+
+
 def test_negatives_are_uniform_over_the_entities_that_are_not_answers():
     known = [[0, 1, 5], [], [9]]
     row = torch.tensor([0, 0, 0, 2])
@@ -91,6 +97,19 @@ def test_a_query_that_everything_answers_has_no_negatives():
     assert possible.tolist() == [False] and drawn.min() >= 0 and drawn.max() < 3
 
 
+def test_a_query_that_all_but_one_entity_answers_has_this_one():
+    drawn, possible = sample_negatives(
+        torch.tensor([0]),
+        torch.tensor([0, 0]),
+        torch.tensor([0, 2]),
+        num_entities=3,
+        num_negatives=2,
+        seed=0,
+        epoch=0,
+    )
+    assert possible.tolist() == [True] and drawn.tolist() == [[1, 1]]
+
+
 TRIPLES = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 1, 1], [2, 0, 3], [1, 0, 2]])
 
 
@@ -103,6 +122,12 @@ def test_facts_of_the_batch_are_hidden_in_both_directions(mode, hidden):
             return
         expected = torch.tensor([i not in hidden for i in range(5)])
         assert torch.equal(mask, torch.cat([expected, expected]))
+
+
+def test_a_repeated_fact_is_hidden_wherever_it_stands():
+    triples = torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1], [1, 0, 0]])
+    mask = FactRemover(triples, 2).edge_mask(torch.tensor([2]))
+    assert mask.tolist() == [False, True, False, True] * 2, "(1, 0, 0) is another fact"
 
 
 def test_an_unknown_mode_is_refused():
@@ -128,15 +153,16 @@ def test_int32_facts_hide_only_the_edges_between_their_entities():
 
 
 def test_a_mask_in_place_of_positions_is_refused():
-    triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2]])
+    triples = torch.tensor([[0, 0, 2], [1, 0, 2], [0, 1, 2], [1, 1, 2]])
     with pytest.raises(ValueError, match=r"got torch.bool; give removed.nonzero\(\)\[:, 0\]"):
-        FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True]))
-    for place in (-1, 3):
-        with pytest.raises(ValueError, match=rf"removed has {place}\.\.{place}: facts are 0\.\.2"):
+        FactRemover(triples, 3).edge_mask(torch.tensor([False, False, True, False]))
+    for place in (-1, 4):
+        with pytest.raises(ValueError, match=rf"removed has {place}\.\.{place}: facts are 0\.\.3"):
             FactRemover(triples, 3).edge_mask(torch.tensor([place]))
 
 
 def test_entities_beyond_the_last_are_refused():
     """Their keys would equal those of other facts, which would be hidden too."""
-    with pytest.raises(ValueError, match=r"entities must be in 0\.\.2, got 0\.\.5"):
-        FactRemover(torch.tensor([[0, 0, 5], [1, 0, 2], [0, 0, 5]]), 3)
+    for entity in (3, 5):
+        with pytest.raises(ValueError, match=rf"entities must be in 0\.\.2, got 0\.\.{entity}"):
+            FactRemover(torch.tensor([[0, 0, entity], [1, 0, 2], [0, 0, entity]]), 3)

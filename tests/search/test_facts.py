@@ -1,10 +1,13 @@
 """Facts of a graph, and the advice from a table of scores."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
+from graphzoo.search import facts as search_facts
 from graphzoo.search.facts import of_links, of_nodes, of_triples, sentence
 
 
@@ -60,6 +63,56 @@ def test_edges_inside_a_class_are_counted_without_test_labels(same, expected):
     assert (
         words[0].startswith(expected[0]) and words[0].endswith(expected[1]) and facts[True] == facts[False]
     ), "labels of the test split are not read"
+
+
+@pytest.mark.parametrize(("same", "told"), [(11, "55 %"), (13, "65 %")])
+def test_labels_say_much_from_a_fifth_above_chance_on(same, told):
+    inside, between = torch.tensor([[0, 2], [1, 3]]), torch.tensor([[0, 1], [2, 3]])
+    edges = torch.cat([inside.repeat(1, 10)[:, :same], between.repeat(1, 10)[:, : 20 - same]], dim=1)
+    graph = SimpleNamespace(num_nodes=4, num_classes=2, x=torch.ones(4, 1), y=torch.tensor([0, 0, 1, 1]))
+    graph.edge_index = edges
+    split = SimpleNamespace(train=torch.tensor([0, 1]), valid=torch.tensor([2, 3]))
+    facts, words = of_nodes(SimpleNamespace(graph=graph, split=split))
+    assert facts == [
+        ("nodes", "4"),
+        ("edges a node", "5.0"),
+        ("features", "1"),
+        ("classes", "2"),
+        ("largest class", "50 %"),
+        ("edges inside a class", f"{told} (50 % by chance)"),
+    ]
+    assert words == (
+        f"{told} of the edges join nodes of one class (50 % by chance): neighbours' labels say "
+        + ("much" if same == 13 else "little")
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ([(0, 2)], "100 % of the links join nodes with a common neighbour: their number says much"),
+        (
+            [(0, 2), (0, 1), (2, 3), (3, 4)],
+            "25 % of the links join nodes with a common neighbour: their number says little",
+        ),
+        ([], ""),
+    ],
+)
+def test_common_neighbours_are_those_of_training_links(asked, told):
+    positive = torch.tensor(asked, dtype=torch.int64).reshape(-1, 2)
+    graph = SimpleNamespace(num_nodes=5, x=None, train=torch.tensor([[0, 1], [1, 2]]))
+    graph.valid = SimpleNamespace(positive=positive)
+    assert of_links(SimpleNamespace(graph=graph))[1] == told
+
+
+def test_answers_near_the_head_are_counted(monkeypatch):
+    monkeypatch.setattr(search_facts, "_NEAR", 4)
+    train = [(f"{group}{i}", "r", f"{group}{j}") for group in "ab" for i in range(4) for j in range(i)]
+    module = KGDataModule.from_triples(
+        train, valid=[("a0", "r", "a1"), ("a0", "r", "b1")], test=[("b0", "r", "b1")]
+    )
+    module.setup()
+    assert of_triples(module)[1] == "50 % of the answers are among the 4 entities nearest to the head"
 
 
 def test_links_and_triples_have_facts():

@@ -21,12 +21,16 @@ def write(folder, text):
 
 def test_a_space_is_read(tmp_path):
     text = "space:\n  model.lr: {low: 0.001, high: 0.1, log: true}\n  model.encoder.num_layers: [1, 2]\n"
-    text += "  data.batch_size: {low: 10, high: 30, step: 10}\noptions:\n  trainer.max_epochs: 5\n"
+    text += (
+        "  data.batch_size: {low: 10, high: 30, step: 10}\n  model.dropout: {low: 0, high: 0.5, step: 0.1}\n"
+    )
+    text += "options:\n  trainer.max_epochs: 5\n"
     space = read_space(write(tmp_path, text))
     assert space.choices == {
         "model.lr": Range(0.001, 0.1, log=True),
         "model.encoder.num_layers": Choice((1, 2)),
         "data.batch_size": Range(10, 30, step=10),
+        "model.dropout": Range(0, 0.5, step=0.1),
     }
     assert space.options == {"trainer.max_epochs": 5}
 
@@ -72,6 +76,7 @@ def test_wrong_spaces_are_refused(tmp_path, text, message):
         (Range(0.1, 0.5), [0.1, 0.3, 0.5], [0.05, 0.6, True, "0.2", None]),
         (Range(1, 4), [1, 4], [0, 5, 2.5, True]),
         (Range(0.0, 1.0, step=0.25), [0.0, 0.75, 1.0], [0.3]),
+        (Range(0, 1.0, step=0.25), [0, 0.75, 1.0], [0.3]),
     ],
 )
 def test_values_inside_and_outside_of_a_choice(choice, inside, outside):
@@ -162,3 +167,11 @@ def test_options_that_a_configuration_lacks_are_found(tmp_path):
     space = read_space(write(tmp_path, text))
     settings = {"trainer": {"max_epochs": None}, "model": {"init_args": {"lr": 0.1}}}
     assert space.absent(settings) == ["trainer.max_epoch", "model.lrr"]
+
+
+def test_options_that_are_given_leave_the_space(tmp_path):
+    space = read_space(write(tmp_path, "space: {model.lr: [0.1], model.encoder.gamma: [0.2, 0.3]}"))
+    given = ["config", "model.init_args.lr", "trainer.max_epochs"]
+    assert list(space.without(given).choices) == ["model.encoder.gamma"]
+    with pytest.raises(UsageError, match="set all options of the search space\nLeave out some"):
+        space.without([*given, "model.encoder.init_args.gamma"])

@@ -21,7 +21,7 @@ def inverse_relations(graph: KnowledgeGraph) -> list[str]:
     fact, other_way = _turned_round(head, tail, graph.num_entities)
     pairs = relation[fact] * size + relation[other_way]
     found, shared = np.unique(pairs, return_counts=True)
-    facts = np.bincount(relation, minlength=size)
+    facts = np.bincount(relation)
     share = shared / np.maximum(facts[found // size], facts[found % size])
     inverse = np.flatnonzero((found // size < found % size) & (shared >= _LEAST) & (share >= _SHARE))
     if not inverse.size:

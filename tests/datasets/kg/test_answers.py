@@ -70,4 +70,5 @@ def test_wrong_shape_and_too_large():
     with pytest.raises(ValueError, match=r"\[n, 3\]"):
         AnswerIndex(torch.zeros(3, 2, dtype=torch.int64), 2, 1)
     with pytest.raises(ValueError, match="too many"):
-        AnswerIndex(torch.zeros(0, 3, dtype=torch.int64), 2**31, 2)
+        AnswerIndex(torch.zeros(0, 3, dtype=torch.int64), 2**30, 4)
+    assert len(AnswerIndex(torch.zeros(0, 3, dtype=torch.int64), 2**30, 3)) == 0, "N * 2R * N is below 2^63"

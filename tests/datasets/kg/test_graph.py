@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from graphzoo.datasets import DataError, GraphzooDataWarning, KnowledgeGraph, from_triples
+from graphzoo.datasets.kg.build import triple_keys
 
 TRAIN = [("b", "s", "a"), ("a", "r", "b"), ("c", "r", "a")]
 
@@ -99,6 +100,13 @@ def test_relations_can_be_given():
     assert graph.train.tolist() == [[0, 1, 1]]
 
 
+def test_more_names_than_64_bits_can_number_are_refused():
+    none = np.zeros((0, 3), dtype=np.int64)
+    with pytest.raises(DataError, match="1,073,741,824 entities with 4 relations are too many"):
+        triple_keys(none, 2**30, 4)
+    assert triple_keys(none, 2**30, 3).size == 0
+
+
 def test_no_training_triples():
     with pytest.raises(DataError, match="no training triples"):
         from_triples([])
@@ -111,7 +119,11 @@ def test_unknown_split():
 
 def test_save_and_load(tmp_path):
     graph = from_triples(
-        [("ä", "r/1", "b c"), *TRAIN], [("a", "s", "c")], name="own", entity_labels={"a": "Ähre"}
+        [("ä", "r/1", "b c"), *TRAIN],
+        [("a", "s", "c")],
+        name="own",
+        entity_labels={"a": "Ähre"},
+        relation_labels={"r/1": "reads"},
     )
     path = tmp_path / "deep" / "graph.npz"
     graph.save(path)
@@ -121,7 +133,7 @@ def test_save_and_load(tmp_path):
     for split in ("train", "valid", "test"):
         assert torch.equal(loaded.split(split), graph.split(split))
         assert loaded.split(split).dtype == torch.int64
-    assert loaded.entity_labels == {"a": "Ähre"}
+    assert loaded.entity_labels == {"a": "Ähre"} and loaded.relation_labels == {"r/1": "reads"}
     assert loaded.fingerprint == graph.fingerprint
     assert [entry.name for entry in path.parent.iterdir()] == ["graph.npz"]
 
@@ -159,9 +171,11 @@ def test_pickles_and_changed_content_are_refused(tmp_path):
 
 def test_without_removes_the_triples_of_other_graphs_by_name():
     train = [*TRAIN, ("b", "r", "x:y")]
-    graph = from_triples(train, [("a", "s", "c")], [("c", "s", "b"), ("x:y", "s", "a")])
+    graph = from_triples(train, [("a", "s", "c"), ("b", "s", "c")], [("c", "s", "b"), ("x:y", "s", "a")])
     others = [
         from_triples([("c", "r", "a"), ("z", "r", "a"), ("a", "q", "b"), ("d", "s", "d")], [("c", "s", "b")]),
+        from_triples([("b", "s", "c")]),
+        from_triples([("new", "r", "b"), ("new", "s", "a"), ("a", "r", "new")]),
         from_triples([("x_y", "s", "a")]),
     ]
     rest = graph.without(others)

@@ -34,6 +34,13 @@ def test_a_relation_and_its_inverse(kept):
     assert len(told) == (share >= 0.8)
     if told:
         assert f"relations 'of' and 'has' are inverse to each other in {100 * share:.0f} %" in told[0]
+        assert "such pairs" not in told[0]
+
+
+@pytest.mark.parametrize(("turned", "count", "told"), [(10, 10, 1), (9, 9, 0), (12, 15, 1), (12, 16, 0)])
+def test_ten_inverse_facts_and_four_fifths_are_enough(turned, count, told):
+    facts = {(i, 0, i + 1) for i in range(count)} | {(i + 1, 1, i) for i in range(turned)}
+    assert len(inverse_relations(graph_of(facts, count + 1, ("of", "has")))) == told
 
 
 def test_symmetric_and_small_relations_give_no_warning():

@@ -38,6 +38,13 @@ def test_gzip_is_recognised_by_its_content(write):
     assert rows(read_triples(write("t.txt", gzip.compress(text)))) == ROWS
 
 
+def test_triples_of_a_file_make_a_graph_whose_messages_name_the_lines(write):
+    graph = from_triples(read_triples(write("t.txt", ROWS[:3])))
+    assert graph.train.tolist() == from_triples(ROWS[:3]).train.tolist()
+    with pytest.raises(DataError, match=r"t\.txt, line 2: relation 'null' does not occur"):
+        from_triples(read_triples(write("t.txt", ROWS)), relations=("r",))
+
+
 def test_csv_with_quotes_and_header_in_any_order(write):
     text = b'tail,head,relation\n"b, c",a,r\n"say ""hi""",x,s\n'
     columns = read_triples(write("t.csv", text))

@@ -20,6 +20,7 @@ from graphzoo.datasets import (
     load_node_graph,
 )
 from graphzoo.datasets.link import load, table
+from graphzoo.datasets.link.fixed import read_heart
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 
 PLANETOID = ("cora-link", "citeseer-link", "pubmed-link")
@@ -276,6 +277,17 @@ def copy_planetoid(real_data, root, name, folder):
 
 def write_pairs(path, pairs):
     path.write_text("".join(f"{u}\t{v}\n" for u, v in pairs.tolist()))
+
+
+def test_negatives_of_another_split_are_named_by_their_row(tmp_path):
+    positive, path = torch.tensor([[0, 1], [2, 3], [4, 5]]), tmp_path / "heart.npy"
+    negative = np.array([[[0, 5], [4, 1]], [[2, 5], [0, 3]], [[4, 1], [0, 5]]])
+    np.save(path, negative)
+    assert read_heart(path, positive).negative.tolist() == negative.tolist()
+    negative[1, 1] = 3, 0  # the end is at the other position
+    np.save(path, negative)
+    with pytest.raises(DataError, match=r"row 1 has a pair without an end of link \(2, 3\)"):
+        read_heart(path, positive)
 
 
 def test_cora_files_put_by_hand(real_data, tmp_path, offline):
