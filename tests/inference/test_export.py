@@ -134,7 +134,8 @@ def test_the_card_speaks_of_the_exported_checkpoint(tmp_path, monkeypatch):
 def test_what_was_never_validated_is_not_called_chosen(tmp_path, monkeypatch, capsys):
     """In results.json, in the card, in the report and in a test of its own."""
     from graphzoo.report.results import results_section
-    from graphzoo.runs.record import find_records, group_records
+    from graphzoo.runs.find import find_records
+    from graphzoo.runs.groups import group_records
 
     monkeypatch.chdir(tmp_path)
     path = write_npz(tmp_path / "small.npz")
