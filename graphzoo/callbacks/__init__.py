@@ -8,12 +8,12 @@ from graphzoo.lazy import attach
 
 if TYPE_CHECKING:
     from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging as WarmupEMAWeightAveraging
+    from graphzoo.callbacks.best_checkpoint import BestCheckpoint as BestCheckpoint
     from graphzoo.callbacks.budget import QueryBudget as QueryBudget
-    from graphzoo.callbacks.checkpoint import BestCheckpoint as BestCheckpoint
-    from graphzoo.callbacks.checkpoint import Interrupted as Interrupted
-    from graphzoo.callbacks.checkpoint import LastCheckpoint as LastCheckpoint
     from graphzoo.callbacks.diagnostics import Diagnostics as Diagnostics
     from graphzoo.callbacks.evaluation_files import EvaluationFiles as EvaluationFiles
+    from graphzoo.callbacks.last_checkpoint import Interrupted as Interrupted
+    from graphzoo.callbacks.last_checkpoint import LastCheckpoint as LastCheckpoint
     from graphzoo.callbacks.metrics_file import MetricsFile as MetricsFile
     from graphzoo.callbacks.nan_guard import NanGuard as NanGuard
     from graphzoo.callbacks.progress import EpochLines as EpochLines

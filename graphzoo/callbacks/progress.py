@@ -17,10 +17,10 @@ from rich import get_console
 from rich.progress import Task
 from rich.text import Text
 
-from graphzoo.callbacks.checkpoint import is_last_epoch
 from graphzoo.callbacks.run_length import RunClock, steps_per_epoch
 from graphzoo.callbacks.summary import time_left
 from graphzoo.callbacks.throughput import Throughput
+from graphzoo.callbacks.training_end import is_last_epoch
 from graphzoo.system.shown import console
 
 _FEW = 50

@@ -39,7 +39,8 @@ def plot_main(argv: Sequence[str]) -> int:
         raise UsageError("--fact asks the model, which --no-model leaves out\nDrop one of the two")
     if not (runs := [folder_of_run(word) for word in runs_of(args)]):
         raise UsageError("plot needs a run: graphzoo plot RUN")
-    from graphzoo.runs.record import find_records, group_records
+    from graphzoo.runs.find import find_records
+    from graphzoo.runs.groups import group_records
 
     if missing := [path for path in runs if not path.exists()]:
         find_records(missing)  # tells which, and the nearest

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphzoo.report.content import Report as Report
     from graphzoo.report.page import save_pictures as save_pictures
     from graphzoo.report.page import to_html as to_html
-    from graphzoo.runs.record import find_records as find_records
-    from graphzoo.runs.record import group_records as group_records
+    from graphzoo.runs.find import find_records as find_records
+    from graphzoo.runs.groups import group_records as group_records
 
 __getattr__, __dir__, __all__ = attach(__name__)

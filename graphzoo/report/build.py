@@ -15,7 +15,8 @@ from graphzoo.report.learned import learned
 from graphzoo.report.paper_figures import paper_pictures
 from graphzoo.report.results import common_title, headline, results_section
 from graphzoo.runs.changes import changed_settings, repeat_command
-from graphzoo.runs.record import Group, Record
+from graphzoo.runs.groups import Group
+from graphzoo.runs.record import Record
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.system.paths import typed
 

@@ -16,7 +16,8 @@ from graphzoo.report.content import Block, Note, Picture, slug
 from graphzoo.report.results import lead_metric
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure, plain_ticks
 from graphzoo.runs.curves import Points, mean_curve, thin
-from graphzoo.runs.record import Group, Record
+from graphzoo.runs.groups import Group
+from graphzoo.runs.record import Record
 from graphzoo.runs.results_file import config_hash
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from graphzoo.catalog.tasks import PERCENT, is_error
 from graphzoo.report.content import Picture, slug
 from graphzoo.report.results import shown_name
 from graphzoo.report.style import FAINT, INK, color, fitted, new_figure
+from graphzoo.runs.groups import Group
 from graphzoo.runs.published import Published
-from graphzoo.runs.record import Group
 from graphzoo.runs.tables import spread
 
 if TYPE_CHECKING:

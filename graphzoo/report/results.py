@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from graphzoo.catalog.tasks import PERCENT
 from graphzoo.report.content import Block, Note, Section, TableBlock
 from graphzoo.runs.changes import what_differs
+from graphzoo.runs.groups import Group
 from graphzoo.runs.published import VERDICTS, split_protocol
-from graphzoo.runs.record import Group
 from graphzoo.runs.results_file import SELECTED, selection_of
 from graphzoo.runs.tables import spread
 from graphzoo.system.paths import typed

@@ -14,8 +14,9 @@ from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.presets import Preset, find_preset, list_presets
 from graphzoo.catalog.settings import flatten, read_settings, word_of, words_of
 from graphzoo.errors import UsageError
+from graphzoo.runs.groups import TOLD
 from graphzoo.runs.published import find_recipe
-from graphzoo.runs.record import TOLD, Record
+from graphzoo.runs.record import Record
 from graphzoo.runs.results_file import shaping_callbacks
 
 # Settings that change no score: where data lie, and how a run is watched.

@@ -119,7 +119,7 @@ def _config_of_row(path: Path) -> dict[str, Any]:
 
 def _averaged(records: Sequence[Record], *, commands: bool) -> list[_Entry]:
     """Single runs as rows; runs that differ only in seed and split form one row."""
-    from graphzoo.runs.record import group_records
+    from graphzoo.runs.groups import group_records
 
     entries = []
     for group in group_records(records):
@@ -158,7 +158,7 @@ def _row_of(runs: Sequence[Record], *, commands: bool) -> dict[str, Any]:
 
 def _tell_apart(entries: Sequence[_Entry]) -> None:
     """Add the differing settings to the names of rows that would look the same."""
-    from graphzoo.runs.record import tell_apart
+    from graphzoo.runs.groups import tell_apart
 
     alike: dict[tuple[Any, ...], list[_Entry]] = {}
     for entry in entries:

@@ -1,52 +1,27 @@
-"""Reads run directories for reports, and groups the runs of one setting."""
+"""Reads a run directory without loading its model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from graphzoo.catalog.presets import in_natural_order, read_header
+from graphzoo.catalog.presets import read_header
 from graphzoo.catalog.settings import flatten, read_settings
-from graphzoo.errors import UsageError, suggestion
-from graphzoo.runs.checkpoints import RUNS
+from graphzoo.errors import UsageError
 from graphzoo.runs.curves import Curves, read_curves
 from graphzoo.runs.directory import name_of_data
 from graphzoo.runs.published import (
     Published,
     check_figures,
     check_names,
-    compare,
     is_comparable,
-    mean_and_deviation,
     published_values,
-    shown_metrics,
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, read_results, selection_of
-from graphzoo.runs.row import left_out, read_row
-from graphzoo.system.files import files_below
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
-from graphzoo.system.regular_files import open_regular
-
-_MOST_RUNS = 200
-_FILES = ("results.json", "metrics.csv", "config.yaml", "row.json")
-# Settings that a label names, of those by which runs differ.
-_FEW_SETTINGS = 2
-# Settings by which runs are told apart; other settings of the Trainer change no score.
-TOLD = (
-    "model.",
-    "data.",
-    *(f"trainer.{name}" for name in ("max_", "precision", "gradient_clip", "accumulate", "limit_")),
-    *(f"trainer.{name}" for name in ("min_", "val_check_interval", "check_val_every_n_epoch")),
-)
-# Further settings of the Trainer, not in `config_hash`: how weights change, and which epochs may be chosen.
-_MORE_TOLD = (
-    *("min_epochs", "min_steps", "gradient_clip_algorithm"),
-    *("val_check_interval", "check_val_every_n_epoch"),
-)
 
 
 @dataclass(frozen=True)
@@ -178,112 +153,20 @@ class Record:
         return ", ".join([*remarks, f"resumed {self.resumed}"] if self.resumed else remarks)
 
     @property
+    def graph(self) -> str:
+        """What runs on the same graph share, whatever their split."""
+        split = self.result.get("split") or {}
+        path = flatten(self.config.get("data"), "data").get("data.path")
+        # the fingerprint of link data covers the split; one's own files may change otherwise under the same
+        # links
+        links = split.get("links") if path is None and isinstance(split, dict) else None
+        # what is not finished says no more than where its data lie
+        return str(links or self.result.get("data_fingerprint") or path or "")
+
+    @property
     def hash(self) -> str:
         """A hash that is the same for runs with the same settings, whatever their seed."""
         return config_hash(self.config) if self.config else str(self.result.get("config_hash") or self.path)
-
-
-@dataclass
-class Group:
-    """Runs of one setting, at least one."""
-
-    records: list[Record]
-    row: dict[str, Any] = field(default_factory=dict, repr=False)  # content of row.json, of a reproduced row
-    label: str = ""  # what the report calls them
-    short: str = ""  # what tells them apart from the report's other settings; empty: the label does
-
-    @property
-    def first(self) -> Record:
-        """The run to show if there is room for one: the first finished one."""
-        return next((record for record in self.records if record.result), self.records[0])
-
-    def figures(self) -> dict[str, tuple[float, float | None, int]]:
-        """Metric -> mean, deviation and number of the runs that have it; in the order of tables."""
-        values: dict[str, list[float]] = {}
-        for record in self.records:
-            for name, value in record.tested.items():
-                values.setdefault(name, []).append(value)
-        names = shown_metrics(values)
-        return {name: (*mean_and_deviation(values[name]), len(values[name])) for name in names}
-
-    def compared(self, name: str) -> str:
-        """How a metric compares with the published score, see `compare`; "" without one."""
-        mean, deviation, count = self.figures()[name]
-        if (paper := self.published().get(name)) is None:
-            return ""
-        source = self.row or self.first.result
-        return compare(name, mean, *paper, std=deviation, runs=count, tested=source.get("tested"))
-
-    def published(self) -> dict[str, Published]:
-        """The paper's scores: of the row, else of the recipe."""
-        if self.row:
-            papers = {
-                name: (one.get("paper"), one.get("paper_std")) for name, one in self.row["metrics"].items()
-            }
-            return {name: Published(*paper) for name, paper in papers.items() if paper[0] is not None}
-        return self.first.published()
-
-
-def find_records(paths: Sequence[Path], damaged: list[UsageError] | None = None) -> list[Record]:
-    """The runs in and below the given folders.
-
-    Args:
-        paths: Run directories, files in them, or folders above them.
-        damaged: Collects an error for each damaged run, which is left out. None raises the first error.
-
-    Raises:
-        UsageError: if a path does not exist or has no run, or if all runs are damaged.
-    """
-    records: dict[Path, Record] = {}
-    for path in paths:
-        folder = path.parent if path.name in _FILES else path
-        if not folder.is_dir():
-            raise UsageError(_not_there(path))
-        runs = [folder] if _is_run(folder) else _runs_below(folder)
-        if not runs:
-            raise UsageError(
-                f"{path} holds no run: there is no config.yaml or results.json in it or below it\n"
-                "Give the folder that graphzoo fit named, such as runs/galit-cora/20260101-120000-ab12"
-            )
-        for run in runs:
-            with left_out(damaged):
-                record = read_record(run)
-                if damaged is not None:
-                    _ = record.curves  # read now: later they would stop the whole report
-                records.setdefault(run.absolute(), record)
-    if damaged and not records:
-        raise damaged[0]
-    if len(records) > _MOST_RUNS:
-        message = f"{len(records)} runs are more than a report can show ({_MOST_RUNS})"
-        raise UsageError(f"{message}\nName some of them")
-    return list(records.values())
-
-
-def _is_run(folder: Path) -> bool:
-    if (folder / "results.json").is_file() or (folder / "metrics.csv").is_file():
-        return True
-    if not (folder / "config.yaml").is_file():
-        return False
-    with open_regular(folder / "config.yaml") as file:
-        return b"graphzoo" in file.readline(200)  # a preset folder of the user's may hold a config.yaml too
-
-
-def _runs_below(folder: Path) -> list[Path]:
-    folders = {path.parent for name in ("results.json", "config.yaml") for path in files_below(folder, name)}
-    runs = (run for run in folders if ".stopped-" not in run.name and _is_run(run))
-    return sorted(runs, key=lambda run: in_natural_order(str(run)))
-
-
-def _not_there(path: Path) -> str:
-    if path.exists():
-        return f"{path} is a file\nGive the run directory that holds it"
-    near = [str(run) for run in path.parent.iterdir()] if path.parent.is_dir() else []
-    hint = suggestion(str(path), near)
-    if not hint and RUNS.is_dir():
-        newest = sorted(RUNS.glob("*/*/config.yaml"), key=lambda file: file.stat().st_mtime)[-3:]
-        names = ", ".join(str(file.parent) for file in reversed(newest))
-        hint = f"The newest runs: {names}" if newest else ""
-    return f"{path}: no such file or folder\n{hint or 'Give the run directory that graphzoo fit named'}"
 
 
 def read_record(run: Path) -> Record:
@@ -309,7 +192,7 @@ def read_record(run: Path) -> Record:
         header = read_header(path)
     record = Record(run, result, config, header)
     try:
-        _ = record.hash, record.name, record.tested, record.best_epoch, record.apart, _graph(record)
+        _ = record.hash, record.name, record.tested, record.best_epoch, record.apart, record.graph
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(
             f"{run} is damaged ({type(error).__name__}: {error})\n"
@@ -326,165 +209,3 @@ def read_config(path: Path) -> dict[str, Any]:
         what = str(error).partition("\n")[0]
         raise UsageError(f"{what}\nMove it away to show the run without its settings") from error
     return settings if isinstance(settings, dict) else {}
-
-
-_UNTESTED = "not tested"
-
-
-def group_records(records: Sequence[Record], damaged: list[UsageError] | None = None) -> list[Group]:
-    """Group the runs that differ only in seed and split; every group gets a label of its own.
-
-    Args:
-        records: The runs.
-        damaged: Collects an error for each damaged row.json beside a run. None raises the first error.
-
-    Raises:
-        UsageError: for a damaged row.json without `damaged`.
-    """
-    by_key: dict[tuple[str, ...], dict[str | None, Group]] = {}
-    rows: dict[Path, dict[str, Any]] = {}
-    for record in records:
-        row_file = record.path.absolute().parent / "row.json"
-        is_row = (row_file.parent / "command.json").is_file()
-        place = str(row_file.parent) if is_row else ""
-        apart = () if place else (_graph(record), record.apart, _more_settings(record))
-        key = (place, record.model, record.data, record.recipe, record.hash, *apart)
-        # a test of the last checkpoint is not one of the best
-        selection = _UNTESTED if place or not record.tested else selection_of(record.result)
-        group = by_key.setdefault(key, {}).setdefault(selection, Group([]))
-        group.records.append(record)
-        if is_row and row_file.is_file() and row_file not in rows:
-            rows[row_file] = {}  # a damaged one is told once
-            with left_out(damaged):
-                rows[row_file] = read_row(row_file)
-        group.row = rows.get(row_file, {})
-    for key, same in by_key.items():
-        untested = same.pop(_UNTESTED, None) if len(same) > 1 else None
-        if untested is not None:  # the curves of what a test tells of
-            same.get(SELECTED[0], next(iter(same.values()))).records += untested.records
-        for group in same.values() if not key[0] else ():
-            group.records = _once(group.records)
-    groups = [group for same in by_key.values() for group in same.values()]
-    for group in groups:
-        first, recipe, name = group.first, group.first.recipe.rpartition("/")[2], group.row.get("name")
-        group.label = f"{first.model} on {first.data_name}"
-        group.label += f" ({recipe})" if recipe and recipe != first.data else ""
-        group.label += f": {name}" if name else ""
-        group.label += f", {first.apart}" if first.apart else ""
-    _tell_apart(groups)
-    return groups
-
-
-def _once(records: Sequence[Record]) -> list[Record]:
-    """The runs by split and seed, each only once.
-
-    Of runs that were repeated or tested again, the newest is kept. Of a run and tests of it, the run is kept,
-    since it has curves; if it was not tested itself, both are kept.
-    """
-    newest_last = sorted((record for record in records if record.tested), key=_age)
-    tested = {_who(record): record for record in newest_last}
-    drawn = {who for who, record in tested.items() if _has_curves(record)}
-    begun = sorted((record for record in records if not record.tested), key=_progress)
-    rest = {_who(record): record for record in begun if _who(record) not in drawn}
-    return sorted([*tested.values(), *rest.values()], key=_who)
-
-
-def _progress(record: Record) -> tuple[float, str]:
-    """When a run that was not tested last wrote a file."""
-    files = (record.path / name for name in ("metrics.csv", "config.yaml"))
-    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0), str(record.path)
-
-
-def _who(record: Record) -> tuple[int, str, str]:
-    seed = str(record.path) if record.seed is None else str(record.seed).zfill(20)
-    return record.split or 0, seed, str(sorted(record.own_seeds.items()))
-
-
-def _has_curves(record: Record) -> bool:
-    return (record.path / "metrics.csv").is_file()
-
-
-def _age(record: Record) -> tuple[bool, float, str]:
-    """Sort key: runs with curves last, then by time."""
-    written = (record.path / "results.json").stat().st_mtime
-    return _has_curves(record), written, str(record.path)
-
-
-def _graph(record: Record) -> str:
-    """What runs on the same graph share, whatever its split."""
-    split = record.result.get("split") or {}
-    path = flatten(record.config.get("data"), "data").get("data.path")
-    # the fingerprint of link data covers the split; one's own files may change otherwise under the same links
-    links = split.get("links") if path is None and isinstance(split, dict) else None
-    # what is not finished says no more than where its data lie
-    return str(links or record.result.get("data_fingerprint") or path or "")
-
-
-_USUAL = {
-    ("check_val_every_n_epoch", "1"),
-    ("val_check_interval", "1.0"),
-    ("gradient_clip_algorithm", "norm"),
-    ("min_epochs", "1"),
-}
-
-
-def _more_settings(record: Record) -> str:
-    """Settings by which runs of the same `hash`, which earlier versions wrote, are told apart."""
-    trainer = record.config.get("trainer")
-    given = trainer.items() if isinstance(trainer, dict) else []
-    # as text: a `val_check_interval` of 1.0 is an epoch, of 1 a batch
-    settings = [(name, str(value)) for name, value in given if name in _MORE_TOLD and value is not None]
-    return str(sorted(set(settings) - _USUAL))
-
-
-def _tell_apart(groups: list[Group]) -> None:
-    """Add to labels that occur twice the settings that differ, or else the folder."""
-    for label in {group.label for group in groups}:
-        same = [group for group in groups if group.label == label]
-        if len(same) < 2:
-            continue
-        texts = tell_apart([group.first.config for group in same], [group.first.path for group in same])
-        for group, text in zip(same, texts, strict=True):
-            group.label = f"{label}, {text}" if text else label
-            if len(same) == len(groups):
-                group.short = text
-
-
-def _texts(flat: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    kept = names[:_FEW_SETTINGS]
-    short = {name: name.rpartition(".")[2] for name in kept}
-    return [", ".join(f"{short[name]}={one.get(name)}" for name in kept) if one else "" for one in flat]
-
-
-def tell_apart(configs: Sequence[Any], folders: Sequence[Path]) -> list[str]:
-    """A distinct text for each of several settings of one model on the same data.
-
-    The text names settings that differ, or else the folder. An empty config means that settings are unknown.
-
-    >>> tell_apart([{"model": {"lr": 0.1}}, {"model": {"lr": 0.2}}], [Path("a"), Path("b")])
-    ['lr=0.1', 'lr=0.2']
-    """
-    flat = [flatten(config) if config else {} for config in configs]
-    known = [one for one in flat if one]
-    names = sorted(
-        name
-        for name in set().union(*known)
-        if name.startswith(TOLD)
-        and not name.endswith((".seed", ".root", ".path", ".num_workers"))
-        and len({str(one.get(name)) for one in known}) > 1
-    )
-    # tables have a column of splits: their numbers are named only where they tell more
-    texts = _texts(flat, [name for name in names if not name.endswith(".split_index")])
-    finer = _texts(flat, names)
-    texts = [
-        fine if finer.count(fine) < texts.count(text) else text
-        for text, fine in zip(texts, finer, strict=True)
-    ]
-    for places in ([folder.name for folder in folders], [str(folder) for folder in folders]):
-        if len(set(texts)) == len(texts):
-            break
-        texts = [
-            ", ".join(filter(None, [text, place])) if texts.count(text) > 1 else text
-            for text, place in zip(texts, places, strict=True)
-        ]
-    return texts

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +29,18 @@ log = logging.getLogger(__name__)
 PROBED = 8
 """Samples of the forward pass that measures the memory; batches of this size are never cut."""
 _NEVER = 2**62  # batches until Lightning validates
+_WHOLE = 2**62  # samples: more than any batch has
 # Bytes that a step may keep for its gradients; the peak of the process was up to four times that. On a CPU
 # the bound is fixed, however much is free: a micro-batch of pairs draws its own dropout, so that results
 # would depend on the memory.
 _BUDGET = 2**30
 # Attribute of trainer and DataModule that holds the values of settings from before a fit changed them.
 _LENT = "_graphzoo_lent"
+
+
+class _Lent(NamedTuple):
+    own: Any  # what the user has set
+    lent: int  # what this fit has set instead
 
 
 def kept_bytes(module: nn.Module, run: Callable[[], Tensor]) -> int:
@@ -119,8 +125,8 @@ class MicroBatches:
         self._task = task
         self.count = 1
         self.chosen: int | None = None
-        self._is_over = False
-        self._validates_every: int | None = None
+        self._is_over = False  # the fit that has chosen it
+        self._validates_every: int | None = None  # steps, where Lightning cannot count them
         self._step_before = 0
 
     @property
@@ -179,23 +185,46 @@ class MicroBatches:
             )
         if trainer.accumulate_grad_batches == 1:
             self._lend(trainer, "accumulate_grad_batches", parts)
-        items = len(self._datamodule._training_sampler())
-        whole = math.ceil(items / parts)
-        over_epochs = getattr(trainer, "check_val_every_n_epoch", 1) is None
-        for name in ("limit_train_batches", "val_check_interval"):
-            count = getattr(trainer, name)
-            if name == "val_check_interval" and over_epochs and items % parts:
-                self._validates_every = count if isinstance(count, int) else None
-            elif isinstance(count, int):  # of whole batches, so that an epoch ends with one
-                self._lend(trainer, name, items if count == whole else count * parts)
+        self._limit_epochs()
+        self._set_validation()
+
+    def _limit_epochs(self) -> None:
+        """Let `limit_train_batches` count whole batches, so that an epoch ends with one."""
+        trainer = self._task.trainer
         limit = trainer.limit_train_batches
-        if isinstance(limit, float) and limit < 1:  # likewise
-            if limit and not int(whole * limit):
+        if isinstance(limit, float):
+            if limit >= 1:
+                return
+            whole = math.ceil(self._items_per_epoch / self.count)
+            share, limit = limit, int(whole * limit)
+            if share and not limit:
                 raise UsageError(
-                    f"limit_train_batches {limit} of {counted(whole, 'batch', 'batches')} is less than one\n"
+                    f"limit_train_batches {share} of {counted(whole, 'batch', 'batches')} is less than one\n"
                     f"Give at least {1 / whole:.3g}, or a whole number"
                 )
-            self._lend(trainer, "limit_train_batches", int(whole * limit) * parts)
+        if isinstance(limit, int):
+            self._lend(trainer, "limit_train_batches", self._in_items(limit))
+
+    def _set_validation(self) -> None:
+        """Let `val_check_interval` count whole batches, unless it is a share of an epoch or a time."""
+        trainer = self._task.trainer
+        interval = trainer.val_check_interval
+        if not isinstance(interval, int):
+            return
+        over_epochs = getattr(trainer, "check_val_every_n_epoch", 1) is None
+        if over_epochs and self._items_per_epoch % self.count:
+            self._validates_every = interval  # no number of items is the same number of steps: see `end_item`
+        else:
+            self._lend(trainer, "val_check_interval", self._in_items(interval))
+
+    @property
+    def _items_per_epoch(self) -> int:
+        return len(self._datamodule._training_sampler())
+
+    def _in_items(self, batches: int) -> int:
+        """Loader items of so many batches of an epoch, whose last one may have fewer than the others."""
+        items = self._items_per_epoch
+        return items if batches == math.ceil(items / self.count) else batches * self.count
 
     def begin_item(self) -> None:
         """To be called before each item of the training loader."""
@@ -212,7 +241,7 @@ class MicroBatches:
 
     def resume(self, chosen: object) -> None:
         """Continue with the size that a checkpoint stores, or with whole batches if it stores none."""
-        self.chosen = chosen if isinstance(chosen, int) and chosen > 0 else 2**62
+        self.chosen = chosen if isinstance(chosen, int) and chosen > 0 else _WHOLE
         self._is_over = False
 
     def end_fit(self) -> None:
@@ -227,7 +256,7 @@ class MicroBatches:
 
     def _lend(self, owner: Any, name: str, value: int) -> None:
         # Stored in the owner: after a failed fit another task may have to restore it.
-        lent = owner.__dict__.setdefault(_LENT, {})
-        own = lent[name][0] if name in lent else getattr(owner, name)
-        lent[name] = own, value
+        settings: dict[str, _Lent] = owner.__dict__.setdefault(_LENT, {})
+        own = settings[name].own if name in settings else getattr(owner, name)
+        settings[name] = _Lent(own, value)
         setattr(owner, name, value)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jsonargparse
 import torch
@@ -18,12 +15,7 @@ import yaml
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from graphzoo.callbacks import Interrupted
-from graphzoo.catalog.classes import arguments_of, load_class
 from graphzoo.catalog.settings import read_settings
-from graphzoo.catalog.tasks import check_same_task, function_of, task_of, task_of_data
-from graphzoo.checkpoints.checks import check_description
-from graphzoo.checkpoints.read import read_checkpoint
-from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, OutOfMemoryError, UsageError
 from graphzoo.ops.eager import float32_precision
 from graphzoo.system.files import write_text_atomically
@@ -35,15 +27,13 @@ from graphzoo.system.shown import tell
 from graphzoo.training.dry_run import limited_memory
 from graphzoo.training.failures import explain_error, how_to_resume, needs_trust, tell_error, tell_lines
 from graphzoo.training.lightning_cli import GraphzooCLI
-from graphzoo.training.options import config_files
 from graphzoo.training.own_code import own_code
 from graphzoo.training.parser_errors import innermost
-from graphzoo.training.plan import Plan, RunState, find_data
+from graphzoo.training.plan import Plan, RunState
 from graphzoo.training.quiet import quiet
-from graphzoo.training.trust import check_class, plain_settings
+from graphzoo.training.settings_of_weights import take_settings_of_weights
+from graphzoo.training.trust import plain_settings
 from graphzoo.training.unchanged import unchanged_process
-
-_SHAPING = ("decoder",)  # settings of tasks that decide which weights exist
 
 
 def run_plan(plan: Plan) -> int:
@@ -140,15 +130,7 @@ def _run(state: RunState, scratch: contextlib.ExitStack) -> None:
     if plan.run_config is not None and not plan.trust:
         folder = Path(scratch.enter_context(tempfile.TemporaryDirectory()))
         without.append(_keep_plain_settings(state, plan.run_config, folder))
-    brings_model, brings_options = plan.encoder_from_checkpoint or plan.weights, _brings_data_options(plan)
-    if brings_model or brings_options:
-        weights = _weights_of(plan)
-        if brings_model:
-            _take_model(state, *weights)
-        if brings_options:
-            _take_data_options(state, *weights)
-    elif plan.run_config is not None:
-        _keep_scaling(state, plan.run_config)
+    take_settings_of_weights(state)
     scratch.enter_context(own_code(state.arguments, without=without))
     # set for the run by `set_matmul_precision`, and put back for what this process does next
     scratch.callback(torch.set_float32_matmul_precision, float32_precision())
@@ -224,97 +206,6 @@ def _keep_plain_settings(state: RunState, config: Path, scratch: Path) -> Path:
     write_text_atomically(path, yaml.safe_dump(kept, sort_keys=False))
     state.arguments[state.arguments.index(str(config))] = str(path)
     return path
-
-
-def _weights_of(plan: Plan) -> tuple[Path, Mapping[str, Any]]:
-    """The checkpoint or exported weights of a plan, and what they hold."""
-    if (checkpoint := plan.checkpoint) is None:
-        return Path(plan.weights), read_pretrained(plan.weights)
-    content = read_checkpoint(checkpoint)
-    check_description(content, checkpoint)
-    return checkpoint, content
-
-
-def _take_model(state: RunState, checkpoint: Path, content: Mapping[str, Any]) -> None:
-    """Take encoder and settings from a checkpoint without a run, or from exported weights.
-
-    If the user names the encoder, only settings of the task that decide which weights exist are taken.
-    """
-    described = content.get("graphzoo")
-    if described is None:
-        raise UsageError(f"{checkpoint} does not say which encoder it holds: add --model NAME")
-    if state.plan.weights:
-        check_same_task(described, task_of_data(state.data), str(checkpoint))
-    encoder = described["encoder"]
-    taken = {"encoder": encoder} if state.plan.encoder_from_checkpoint else {}
-    if taken and not state.plan.trust:
-        check_class(encoder, "the encoder", str(checkpoint))
-    state.model = state.model or encoder["class_path"].rpartition(".")[2].lower()
-    settings = {}
-    if state.plan.weights:  # evaluated with the settings of its training; a new training has its own
-        settings = content.get("hyper_parameters", {})
-        if state.plan.command == "fit" or not taken:
-            settings = {name: settings[name] for name in _SHAPING if name in settings}
-    own = ("--model.encoder.", "--model.init_args.encoder.")  # the user's changes must come after the encoder
-    words = (place for place, word in enumerate(state.arguments) if word.startswith(own))
-    place = next(words, len(state.arguments))
-    for name, value in {**settings, **taken}.items():
-        if name != "start_from" and not state.plan.names(f"model.{name}"):
-            text = value if isinstance(value, str) else json.dumps(value)
-            state.arguments.insert(place, f"--model.init_args.{name}={text}")
-
-
-def _brings_data_options(plan: Plan) -> bool:
-    """Whether weights come without their run, and no recipe or file sets the options of the data."""
-    # a fit from a checkpoint resumes its run
-    is_alone = plan.checkpoint is not None and plan.run_config is None and plan.command != "fit"
-    return (bool(plan.weights) or is_alone) and not plan.names_recipe and not config_files(plan.typed)
-
-
-def _keep_scaling(state: RunState, config: Path) -> None:
-    """Keep features unstandardised in runs of links that are older than the option to standardise them."""
-    settings = read_settings(config)  # may hold anything, which is told where it is compared
-    data = settings.get("data") if isinstance(settings, dict) else None
-    name = "standardize_features"
-    if not isinstance(data, dict) or state.plan.names(f"data.{name}"):
-        return
-    is_of_links = str(data.get("class_path")).endswith(".LinkDataModule")
-    if is_of_links and name not in (data.get("init_args") or {}):
-        features = (_weights_of(state.plan)[1].get("graphzoo") or {}).get("features") or {"mean": None}
-        if "mean" not in features:
-            state.arguments.append(f"--data.init_args.{name}=false")
-
-
-def _take_data_options(state: RunState, source: Path, content: Mapping[str, Any]) -> None:
-    """Set options of the data as in the training of the weights; see `Task.data_options`."""
-    plan, described = state.plan, content.get("graphzoo") or {}
-    task = task_of(described.get("task"))
-    if task is None or task is not task_of_data(plan.data):
-        return
-    data_class = load_class(read_settings(find_data(plan.data).path)["data"]["class_path"], plan.data)
-    known = {each.name for each in arguments_of(data_class)}  # a mixture has options of its own
-    try:
-        groups = function_of(task.class_path).data_options(  # type: ignore[attr-defined]
-            described, is_fit=plan.command == "fit", is_own=plan.data == task.kind
-        )
-        for name, value in (item for options in groups for item in options.items()):
-            # the parser would resolve `${...}`
-            if not isinstance(value, int | float | None) and not (
-                isinstance(value, str) and value.isidentifier()
-            ):
-                raise TypeError(f"{name} is {value!r}")
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"{source}: its description of the data is damaged ({error!r})\n"
-            "Take another checkpoint of the run, or train it again"
-        ) from error
-    for options in groups:
-        if options.keys() <= known and not any(plan.names(f"data.{name}") for name in options):
-            texts = {
-                name: value if isinstance(value, str) else json.dumps(value)
-                for name, value in options.items()
-            }
-            state.arguments += [f"--data.init_args.{name}={text}" for name, text in texts.items()]
 
 
 def show_help(command: str) -> int:

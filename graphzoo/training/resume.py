@@ -14,7 +14,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, WeightAveraging
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from graphzoo.callbacks.checkpoint import LastCheckpoint, forget_best
+from graphzoo.callbacks.best_checkpoint import forget_best
+from graphzoo.callbacks.last_checkpoint import LastCheckpoint
 from graphzoo.catalog.classes import defaults_of, is_same_class
 from graphzoo.catalog.settings import read_settings
 from graphzoo.checkpoints.checks import (

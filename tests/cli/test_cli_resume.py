@@ -19,7 +19,8 @@ from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 from graphzoo.report.build import _facts
 from graphzoo.runs.checkpoints import find_runs, locate
-from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.find import find_records
+from graphzoo.runs.groups import group_records
 from graphzoo.system import files
 from graphzoo.training.trust import plain_settings
 

@@ -20,7 +20,8 @@ from graphzoo.datamodules import KGDataModule
 from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
 from graphzoo.report.results import headline, results_section
-from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.find import find_records
+from graphzoo.runs.groups import group_records
 from graphzoo.runs.results_file import config_hash
 from graphzoo.tasks import KGCompletion
 from graphzoo.training import loggers

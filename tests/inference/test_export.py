@@ -134,7 +134,8 @@ def test_the_card_describes_the_exported_checkpoint(tmp_path, monkeypatch):
 def test_a_checkpoint_without_validation_is_not_called_chosen(tmp_path, monkeypatch, capsys):
     """This holds for results.json, the card, the report and a later test."""
     from graphzoo.report.results import results_section
-    from graphzoo.runs.record import find_records, group_records
+    from graphzoo.runs.find import find_records
+    from graphzoo.runs.groups import group_records
 
     monkeypatch.chdir(tmp_path)
     path = write_npz(tmp_path / "small.npz")

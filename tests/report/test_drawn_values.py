@@ -17,7 +17,8 @@ from graphzoo.report.models.ranks import THRESHOLD, rank
 from graphzoo.report.models.sample import NodeSample
 from graphzoo.report.style import drawing
 from graphzoo.runs import changes as settings
-from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.find import find_records
+from graphzoo.runs.groups import group_records
 
 
 def axes_of(picture):

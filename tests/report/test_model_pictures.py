@@ -21,7 +21,8 @@ from graphzoo.report.models.choose import model_blocks
 from graphzoo.report.models.knowformer import attended_blocks
 from graphzoo.report.models.sample import sample_of
 from graphzoo.runs.changes import changed_settings, repeat_command
-from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.find import find_records
+from graphzoo.runs.groups import group_records
 from graphzoo.runs.results_file import config_hash
 
 

@@ -24,8 +24,9 @@ from graphzoo.runs import changes as settings
 from graphzoo.runs.average import write_row as average
 from graphzoo.runs.changes import presets_digest, repeat_runs, what_differs
 from graphzoo.runs.collect import collect, seeds_of
+from graphzoo.runs.find import find_records
+from graphzoo.runs.groups import group_records, tell_apart
 from graphzoo.runs.published import find_recipe
-from graphzoo.runs.record import find_records, group_records, tell_apart
 from graphzoo.runs.results_file import config_hash
 from graphzoo.runs.series import runs_of
 

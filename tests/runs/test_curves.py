@@ -7,7 +7,8 @@ from helpers.report_runs import write_row, write_run
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.curves import Curves, mean_curve, read_curves, thin
-from graphzoo.runs.record import find_records, group_records
+from graphzoo.runs.find import find_records
+from graphzoo.runs.groups import group_records
 
 
 def write_metrics(path, *lines):

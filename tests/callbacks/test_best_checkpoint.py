@@ -1,55 +1,16 @@
-"""Best and last checkpoints, and signals during the test after training."""
+"""Which file is the best, and when it is written."""
 
-import os
-import signal
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from helpers.regression import Regression
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import Logger
 
-from graphzoo.callbacks.checkpoint import BestCheckpoint, Interrupted, LastCheckpoint, _copy
+from graphzoo.callbacks.best_checkpoint import BestCheckpoint, _copy
 from graphzoo.errors import UsageError
-
-
-def test_a_test_of_several_processes_leaves_signals_to_lightning(tmp_path):
-    before = signal.getsignal(signal.SIGINT)
-    checkpoint = LastCheckpoint(tmp_path)
-    checkpoint.on_test_start(SimpleNamespace(world_size=2), None)
-    assert signal.getsignal(signal.SIGINT) is before
-    checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
-    try:
-        assert signal.getsignal(signal.SIGINT) is not before
-    finally:
-        checkpoint.teardown(None, None, "test")
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_signal_after_the_last_save_interrupts_before_the_test(tmp_path):
-    checkpoint = LastCheckpoint(tmp_path)
-    checkpoint._signum = signal.SIGTERM
-    with pytest.raises(Interrupted):
-        checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
-
-
-class Regression(LightningModule):
-    """A module of another package, without `monitor`."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch):
-        return self.layer(batch).square().mean()
-
-    def validation_step(self, batch):
-        self.log("val/error", self.layer(batch).square().mean())
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 def test_a_module_of_another_package_needs_a_named_metric(tmp_path):
@@ -137,23 +98,6 @@ def test_a_best_file_is_written_before_it_is_reported_to_loggers(tmp_path, secon
     assert [step for step, _ in reader.reported] == ([4, 8, 12] if not seconds else [4, 12])
     assert reader.reported[-1][1] == float(best.best_model_score) < reader.reported[0][1]
     assert seen == [False, True, True], "an epoch is not waited for"
-
-
-def test_an_interrupted_trainer_can_fit_again(tmp_path):
-    batches = torch.utils.data.DataLoader(torch.ones(4, 1))
-    stop = LambdaCallback(
-        on_train_batch_end=lambda *about: about[-1] == 1 and stops and os.kill(os.getpid(), stops.pop())
-    )
-    stops = [signal.SIGINT]
-    trainer = Trainer(
-        callbacks=[LastCheckpoint(tmp_path), stop], max_epochs=2, accelerator="cpu", logger=False,
-        enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
-    model = Regression()
-    with pytest.raises(Interrupted):
-        trainer.fit(model, batches)
-    trainer.fit(model, batches, ckpt_path=str(tmp_path / "last.ckpt"), weights_only=True)
-    assert trainer.global_step == 8
 
 
 def test_a_best_file_of_other_data_is_ignored(tmp_path):

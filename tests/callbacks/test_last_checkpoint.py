@@ -1,0 +1,59 @@
+"""Signals around a training, and trainers that fit twice or not at all."""
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.regression import Regression
+from helpers.trainers import QUIET
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import LambdaCallback
+
+from graphzoo.callbacks import Interrupted, LastCheckpoint
+
+
+def test_a_test_of_several_processes_leaves_signals_to_lightning(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    checkpoint = LastCheckpoint(tmp_path)
+    checkpoint.on_test_start(SimpleNamespace(world_size=2), None)
+    assert signal.getsignal(signal.SIGINT) is before
+    checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
+    try:
+        assert signal.getsignal(signal.SIGINT) is not before
+    finally:
+        checkpoint.teardown(None, None, "test")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_after_the_last_save_is_heard_before_the_test(tmp_path):
+    checkpoint = LastCheckpoint(tmp_path)
+    checkpoint._signals.note(signal.SIGINT)
+    with pytest.raises(Interrupted):
+        checkpoint.on_test_start(SimpleNamespace(world_size=1), None)
+
+
+def test_a_trainer_that_was_interrupted_fits_again(tmp_path):
+    batches = torch.utils.data.DataLoader(torch.ones(4, 1))
+    stop = LambdaCallback(
+        on_train_batch_end=lambda *about: about[-1] == 1 and stops and os.kill(os.getpid(), stops.pop())
+    )
+    stops = [signal.SIGINT]
+    trainer = Trainer(
+        callbacks=[LastCheckpoint(tmp_path), stop], max_epochs=2, accelerator="cpu", logger=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    model = Regression()
+    with pytest.raises(Interrupted):
+        trainer.fit(model, batches)
+    trainer.fit(model, batches, ckpt_path=str(tmp_path / "last.ckpt"), weights_only=True)
+    assert trainer.global_step == 8
+
+
+def test_a_trainer_validates_without_a_fit(tmp_path):
+    settings = {**QUIET, "enable_checkpointing": True}
+    trainer = Trainer(callbacks=[LastCheckpoint(tmp_path)], max_steps=0, **settings)
+    batches = torch.utils.data.DataLoader(torch.ones(4, 1))
+    (metrics,) = trainer.validate(Regression(), batches, verbose=False)
+    assert "val/error" in metrics and not list(tmp_path.iterdir())
