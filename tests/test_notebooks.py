@@ -1,8 +1,8 @@
-"""The notebooks of the docs run, and their stored outputs are of the right kinds."""
+"""The notebooks of the docs run, and their outputs look like the stored ones."""
 
 import os
+import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,28 +10,28 @@ from helpers.notebooks import read_notebook, run_cells, sources, with_outputs
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+VARYING = re.compile(r" *-?\d+\.\d* *|\b[0-9a-f]{12}\b|(?<=Model\()\w+")
 
 
 def outputs(notebook):
-    """Kinds of output of each code cell, without their texts."""
-    return [
-        sorted(kind for output in cell["outputs"] for kind in output.get("data", {output["output_type"]: ""}))
-        for cell in notebook["cells"]
-        if cell["cell_type"] == "code"
-    ]
+    """For each code cell the kinds of its outputs, and the first line of its result.
+
+    In a table this line names the columns. What may differ between machines is replaced by `#`: decimal
+    numbers, fingerprints, and the encoder of a model, since the best one of a comparison depends on time.
+    """
+    found = []
+    for cell in (cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
+        parts = [output.get("data", {output["output_type"]: ""}) for output in cell["outputs"]]
+        first = [part["text/plain"][0] for part in parts if "text/plain" in part]
+        shown = [" ".join(VARYING.sub("#", line).split()) for line in first]
+        found.append((sorted(kind for part in parts for kind in part), shown))
+    return found
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_has_outputs_of_the_stored_kinds(path, tmp_path, monkeypatch):
+def test_a_notebook_runs_and_its_outputs_look_like_the_stored_ones(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kept = read_notebook(path)
-    if find_spec("nbclient") and find_spec("nbformat") and find_spec("ipykernel"):
-        import nbformat
-        from nbclient import NotebookClient
-
-        book = nbformat.read(path, as_version=4)
-        NotebookClient(book, timeout=600, kernel_name="python3").execute(cwd=str(tmp_path))
-        return
     found = with_outputs(read_notebook(path), run_cells(sources(kept)))
     assert outputs(found) == outputs(kept)
     assert all(cell["id"] for cell in kept["cells"])

@@ -20,7 +20,7 @@ PROGRAMS = {"torch.export": "model.pt2", "onnx": "model.onnx"}
 FORMATS = ("safetensors", *PROGRAMS)
 
 
-def brought_along(name: str) -> Path | None:
+def shipped_weights(name: str) -> Path | None:
     """The folder of weights that ship with graphzoo, after checking its file.
 
     Returns:

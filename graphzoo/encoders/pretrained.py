@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphzoo.catalog.weights import brought_along
+from graphzoo.catalog.weights import shipped_weights
 from graphzoo.errors import UsageError
 from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
@@ -167,7 +167,7 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    place = brought_along(str(path)) or (_from_hub(str(path)) if _is_on_hub(path) else Path(path))
+    place = shipped_weights(str(path)) or (_from_hub(str(path)) if _is_on_hub(path) else Path(path))
     weights = place / WEIGHTS if place.is_dir() else place
     file = weights.with_name(SETTINGS)
     if not weights.is_file():

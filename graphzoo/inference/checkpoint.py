@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.tasks import TASKS, inference_of
-from graphzoo.catalog.weights import brought_along, refuse_program
+from graphzoo.catalog.weights import refuse_program, shipped_weights
 from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
@@ -46,7 +46,7 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)):
         raise UsageError(f"{path}: checkpoints are read from local files only; download it first")
-    path = brought_along(str(path)) or Path(path)
+    path = shipped_weights(str(path)) or Path(path)
     if not path.exists():
         raise UsageError(f"{path}: no such run directory or checkpoint file")
     if path.is_dir():

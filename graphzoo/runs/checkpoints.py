@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from graphzoo.catalog.presets import read_header
-from graphzoo.catalog.weights import brought_along, refuse_program
+from graphzoo.catalog.weights import refuse_program, shipped_weights
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
@@ -54,7 +54,7 @@ def locate(
     if value in ("best", "last"):
         names = [value]
         run = run_dir if run_dir is not None else _newest(command, shown, value, pattern)
-    elif (shared := _exported(brought_along(value) or Path(value))) is not None:
+    elif (shared := _exported(shipped_weights(value) or Path(value))) is not None:
         return shared, None
     elif Path(value).is_dir():
         run = _above(Path(value)) if Path(value).absolute().name == "checkpoints" else Path(value)

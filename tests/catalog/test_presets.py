@@ -25,15 +25,14 @@ def test_any_name_is_found_or_refused(kind, name):
 
 
 @settings(max_examples=30)
-@given(named=st.sampled_from(NAMES), data=st.data())
-def test_a_name_with_one_wrong_letter_has_a_suggestion(named, data):
+@given(named=st.sampled_from([named for named in NAMES if len(named[1]) > 4]), data=st.data())
+def test_a_name_with_one_wrong_letter_is_suggested(named, data):
+    """A wrong digit would be as near to another version of the data."""
     kind, name = named
-    if len(name) < 5:
-        return
-    place = data.draw(st.integers(1, len(name) - 1))
+    place = data.draw(st.sampled_from([i for i in range(1, len(name)) if not name[i].isdigit()]))
     typed = name[:place] + data.draw(st.sampled_from("qxzj")) + name[place + 1 :]
     choices = [preset.name.rpartition("/")[2] for preset in list_presets(kind)]
-    assert nearest(typed, choices, count=3)
+    assert name in nearest(typed, choices, count=3)
 
 
 @settings(max_examples=30)

@@ -33,6 +33,12 @@ def nodes(workplace):
     return ["--data", "nodes", "--data.path", "ring.npz"]
 
 
+def trials_take(seconds, monkeypatch):
+    """Every trial seems to take as long, whatever the speed of the machine."""
+    clock = count(step=seconds)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+
+
 def trials(folder):
     return [json.loads(line) for line in Path(folder, "trials.jsonl").read_text().splitlines()]
 
@@ -91,7 +97,8 @@ def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monk
     data = "data: {init_args: {split: random-20-40-40}}"
     recipe.write_text(f"{data}\nmodel: {{init_args: {{metric: roc_auc, lr: 0.02}}}}\n")
     monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
-    words = ["--models", "mlp,gcn", "--minutes", 0.05, *SHORT, "--no-test", "--out"]
+    trials_take(250, monkeypatch)
+    words = ["--models", "mlp,gcn", "--minutes", 10, *SHORT, "--no-test", "--out"]
     assert cli("compare", *nodes, *words, "found").status == 0
     configs = [
         yaml.safe_load(Path(f"found/runs/{run}/config.yaml").read_text()) for run in ("000-mlp", "001-gcn")
@@ -117,7 +124,8 @@ def test_own_model_presets_are_compared_if_named(cli, nodes, monkeypatch):
     settings = "{class_path: graphzoo.encoders.MLP, init_args: {hidden_channels: 4}}"
     own.write_text(f"# kind: node\nmodel: {{init_args: {{encoder: {settings}}}}}\n")
     monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
-    words = ["--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
+    trials_take(150, monkeypatch)
+    words = ["--minutes", 10, *SHORT, "--no-test", "--out", "found"]
     done = cli("compare", *nodes, "--models", "narrow,mlp,sgc", *words)
     assert done.status == 0, done.err
     assert [trial["model"] for trial in trials("found")][:3] == ["mlp", "sgc", "narrow"]
@@ -169,15 +177,15 @@ def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(cli, nodes, monkeyp
 
     monkeypatch.setattr(module, "_here", trial)
     monkeypatch.setattr(command, "progress", bar)
+    trials_take(2, monkeypatch)
     words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 0.5, *SHORT, "--out"]
     lines = cli(*words, "one").err
     assert "mlp (30 s left)" in lines and lines.count("s left)") == 2
-    assert [step for step in shown if step[0] == 0 or isinstance(step[0], str)] == [("comparing", 30.0)]
+    assert shown == [("comparing", 30.0), (2.0,), (2.0,)]
     shown.clear()
     monkeypatch.setattr(command, "is_watched", lambda: True)
     assert "left)" not in cli(*words, "two").err
-    assert [step for step in shown if step[0] == 0] == [(0, "mlp"), (0, "gcn")]
-    assert sum(step[0] for step in shown[1:]) >= 0 and len(shown) == 5, "and the seconds of each trial"
+    assert shown == [("comparing", 30.0), (0, "mlp"), (2.0,), (0, "gcn"), (2.0,)]
 
 
 def test_a_trial_in_a_new_process_reports_elapsed_time(tmp_path, monkeypatch):
@@ -188,8 +196,7 @@ def test_a_trial_in_a_new_process_reports_elapsed_time(tmp_path, monkeypatch):
 
 
 def test_stopped_and_untried_models_are_noted_in_the_table(cli, nodes, monkeypatch):
-    clock = count(step=100)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    trials_take(100, monkeypatch)
     words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
     assert cli("compare", *nodes, *words).status == 0
     rows = json.loads(Path("found/compare.json").read_text())["models"]
@@ -311,7 +318,8 @@ def test_a_new_best_model_is_tested(cli, nodes, monkeypatch):
         return sorted(rows(self), key=lambda row: row.model != leader[0])
 
     monkeypatch.setattr(module.Comparison, "rows", led)
-    words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 0.1, *SHORT, "--out", "found"]
+    trials_take(250, monkeypatch)
+    words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 10, *SHORT, "--out", "found"]
     assert cli(*words).status == 0
     leader[0] = "gcn"
     again = cli(*words)
@@ -426,8 +434,7 @@ def test_models_from_python_may_be_one_string(nodes):
 
 
 def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
-    clock = count(step=100)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    trials_take(100, monkeypatch)
     words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
     assert "Not tried, as time ran out: gcn." in " ".join(cli("compare", *nodes, *words).out.split())
 

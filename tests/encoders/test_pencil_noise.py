@@ -114,11 +114,21 @@ def test_a_loaded_state_dict_continues_the_noise():
 
 
 def test_noise_of_a_group_does_not_depend_on_the_order_of_the_batch(monkeypatch):
-    """Two subgraphs of different sizes, a group each, in both orders."""
+    """Two subgraphs of different sizes, a group each, in both orders. The groups have different noise."""
     monkeypatch.setattr(module, "_MIN_TOKENS", (1, 1))
+    drawn, original = [], attention.draw_kept
+
+    def draw(x, p, generator):
+        keep, scale = original(x, p, generator)
+        drawn.append(keep.flatten())
+        return keep, scale
+
+    monkeypatch.setattr(attention, "draw_kept", draw)
     encoder = build(dropout=0.5).train()
     subgraphs = make_subgraphs([10, 4])
     states = encoder(subgraphs, noise_seed=1)
+    large, small = drawn[0], drawn[len(drawn) // 2]  # the first layer of each group
+    assert small.numel() < large.numel() and not torch.equal(small, large[: small.numel()])
     assert torch.equal(encoder(subgraphs, noise_seed=1), states)
     subgraphs.num_nodes, subgraphs.adjacency = torch.tensor([4, 10]), subgraphs.adjacency.flip(0)
     torch.testing.assert_close(encoder(subgraphs, noise_seed=1), states.flip(0))

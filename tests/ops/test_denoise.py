@@ -12,6 +12,8 @@ import torch
 from helpers.memory import MemoryRecorder
 from helpers.pretended_cuda import Waits
 from helpers.warm_python import python
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphzoo.ops import cached_denoise, denoise_features, normalized_adjacency
 
@@ -51,6 +53,18 @@ def test_every_step_equals_the_dense_loop(gamma, num_iterations, self_loops):
     x, edges = graph()
     settings = {"gamma": gamma, "num_iterations": num_iterations, "self_loops": self_loops}
     torch.testing.assert_close(denoise_features(x, edges, **settings), explicit(x, edges, **settings))
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(1, 12), st.floats(0, 1), st.integers(0, 4), st.booleans())
+def test_any_graph_equals_the_dense_loop(data, num_nodes, gamma, num_iterations, self_loops):
+    """Down to one node and no edges; most graphs have isolated nodes, repeated edges or self-loops."""
+    nodes = st.integers(0, num_nodes - 1)
+    edges = data.draw(st.lists(st.tuples(nodes, nodes), max_size=15))
+    edges = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).t()
+    x = torch.randn(num_nodes, data.draw(st.integers(1, 4)), dtype=torch.float64)
+    options = {"gamma": gamma, "num_iterations": num_iterations, "self_loops": self_loops}
+    torch.testing.assert_close(denoise_features(x, edges, **options), explicit(x, edges, **options))
 
 
 def test_many_steps_reach_the_exact_solution():

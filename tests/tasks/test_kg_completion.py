@@ -362,9 +362,12 @@ def test_a_batch_that_cannot_fit_is_refused_before_training(tmp_path, family, mo
 
 
 def test_a_batch_is_copied_to_a_device():
+    """The device "meta" stands for a GPU."""
     tensor = torch.arange(3)
-    batch = TripleBatch(tensor, tensor, tensor, tensor, tensor, 3, 1).to("cpu")
-    assert len(batch) == 3 and batch.num_global == 3 and torch.equal(batch.head, tensor)
+    batch = TripleBatch(*[tensor] * 5, num_global=3, epoch=1, known_row=tensor).to("meta")
+    columns = (batch.head, batch.relation, batch.tail, batch.index, batch.removed, batch.known_row)
+    assert {column.device.type for column in columns} == {"meta"}
+    assert len(batch) == batch.num_global == 3 and batch.epoch == 1 and batch.graph is None
 
 
 @pytest.mark.parametrize("neighbourhood", [None, 60])

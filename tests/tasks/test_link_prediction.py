@@ -123,7 +123,6 @@ def test_batches_by_source_hold_at_most_a_number_of_sources():
     seen = [[], []]
     for number in range(len(batches)):
         batch = batches[number]
-        copy = int(number >= len(batches) // 2) if len(seen[0]) < 300 else 1
         sources = batch.edge_label_index[0].unique().tolist()
         assert 1 <= len(sources) <= 5
         copy = 0 if len(seen[0]) < 300 else 1

@@ -158,7 +158,7 @@ def test_nodes_without_a_score_are_drawn_at_random():
     """Two paths of three nodes and twenty isolated nodes: no candidate has a score."""
     train = torch.tensor([[0, 1], [1, 2], [3, 4], [4, 5]])
     graph = LinkGraph(
-        "triangles",
+        "paths",
         26,
         train,
         LinkSplit(torch.tensor([[0, 2]]), torch.tensor([[0, 3]])),
