@@ -1,6 +1,6 @@
 """Registers, spills and shared memory of all CUDA kernels, compiled ahead of time without a GPU.
 
-    python -m benchmarks.kernel_resources [--arch 80,90,100] [--missing] [--out FILE]
+    python -m benchmarks.kernel_resources [--arch 80,90,100] [--only TEXT] [--missing] [--out FILE]
 
 Runs every op forward and backward on small tensors. Instead of a launch, each kernel is compiled by Triton
 and its ptxas for the given architectures, in the variants that the launchers choose. Writes
@@ -311,7 +311,7 @@ def resources(made: Any) -> dict[str, Any]:
 
 
 def measure(
-    architectures: tuple[int, ...], wanted: str = "", kept: Iterable[dict[str, Any]] = ()
+    architectures: tuple[int, ...], only: str = "", kept: Iterable[dict[str, Any]] = ()
 ) -> list[dict[str, Any]]:
     """A line per kernel, variant and architecture; `kept` lines are reused for equal digests."""
     lines: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -322,7 +322,7 @@ def measure(
         for precision in ("highest", "high"):
             torch.set_float32_matmul_precision(precision)
             for op, variant, run in cases():
-                if wanted not in f"{op} {variant} " or (precision == "high" and "float32" not in variant):
+                if only not in f"{op} {variant} " or (precision == "high" and "float32" not in variant):
                     continue
                 if precision == "high" and op == "relational_spmm":
                     continue  # kernels without matrix products
@@ -349,7 +349,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--arch", default=",".join(map(str, ARCHITECTURES)))
-    parser.add_argument("--wanted", default="", help="only cases whose name contains this text")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains this text")
     parser.add_argument("--missing", action="store_true", help="compile only kernels not in the file")
     parser.add_argument("--out", type=Path, default=TABLE)
     args = parser.parse_args()
@@ -357,15 +357,15 @@ def main() -> None:
         architectures = tuple(map(int, args.arch.split(",")))
     except ValueError:
         parser.error(f"--arch {args.arch}: numbers with commas between them, as in 80,90")
-    if args.out == TABLE and (args.wanted or set(architectures) < set(ARCHITECTURES)):
+    if args.out == TABLE and (args.only or set(architectures) < set(ARCHITECTURES)):
         parser.error(f"{TABLE.name} would lose its other lines; name another file: --out FILE")
     kept: list[dict[str, Any]] = []
     if args.missing and args.out.is_file():
         with args.out.open(newline="", encoding="utf-8") as file:
             kept += csv.DictReader(file)
-    lines = measure(architectures, args.wanted, kept)
+    lines = measure(architectures, args.only, kept)
     if not lines:
-        parser.error(f"no case has {args.wanted!r} in its name")
+        parser.error(f"no case has {args.only!r} in its name")
     with args.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()

@@ -41,13 +41,13 @@ if os.environ.get("GRAPHZOO_TEST_KERNELS") == "every":
 
 
 @pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")
-@pytest.mark.parametrize(("arch", "wanted", "kernels", "more"), CHOSEN)
-def test_kernels_compile_with_few_registers(arch, wanted, kernels, more, tmp_path):
+@pytest.mark.parametrize(("arch", "only", "kernels", "more"), CHOSEN)
+def test_kernels_compile_with_few_registers(arch, only, kernels, more, tmp_path):
     """`python -m benchmarks.kernel_resources` compiles the kernels of four ops, forward and backward.
 
     Other versions of Triton and ptxas may need some registers more or fewer.
     """
-    command = [sys.executable, "-m", "benchmarks.kernel_resources", "--arch", str(arch), "--wanted", wanted]
+    command = [sys.executable, "-m", "benchmarks.kernel_resources", "--arch", str(arch), "--only", only]
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment |= {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
     out = shutil.copy(KEPT, tmp_path / "found.csv")
@@ -96,7 +96,7 @@ def test_no_register_is_spilled():
 @pytest.mark.skipif(not ON_LINUX, reason="Triton is not installed")
 def test_a_part_of_the_cases_does_not_overwrite_the_kept_table():
     before = KEPT.read_bytes()
-    command = [sys.executable, "-m", "benchmarks.kernel_resources", "--wanted", "state_mlp float32 D=32"]
+    command = [sys.executable, "-m", "benchmarks.kernel_resources", "--only", "state_mlp float32 D=32"]
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}
