@@ -33,7 +33,8 @@ from graphzoo.datasets import (
 )
 from graphzoo.datasets.link.own import check_direction, draws_links
 from graphzoo.datasets.link.table import find_link_source
-from graphzoo.encoders.pyg_form import as_edge_index, has_other_forms
+from graphzoo.encoders.any_edges import as_edge_index
+from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.sampling import NegativePairs, PairSubgraphSampler
 from graphzoo.types import GraphSpec

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.random import fork_rng
 
 from graphzoo.catalog.classes import class_path, load_class
-from graphzoo.encoders.pyg_form import PyGForm, with_any_edges
+from graphzoo.encoders.any_edges import with_any_edges
+from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec

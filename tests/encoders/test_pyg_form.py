@@ -30,7 +30,7 @@ from graphzoo.encoders import (
     SGFormerPyG,
 )
 from graphzoo.encoders.base import Encoder
-from graphzoo.encoders.pyg_form import as_edge_index
+from graphzoo.encoders.any_edges import as_edge_index
 from graphzoo.errors import UsageError
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec
