@@ -29,8 +29,8 @@ from graphzoo.encoders import (
     SGFormer,
     SGFormerPyG,
 )
-from graphzoo.encoders.base import Encoder
 from graphzoo.encoders.any_edges import as_edge_index
+from graphzoo.encoders.base import Encoder
 from graphzoo.errors import UsageError
 from graphzoo.ops.last_result import LastResult
 from graphzoo.types import GraphSpec
