@@ -222,7 +222,9 @@ def test_a_quoted_deviation_is_that_of_its_mean(page):
 
 def test_means_and_deviations_are_those_of_the_runs():
     """NumPy computes them again, for every metric of every kept row."""
-    for file in RESULTS.rglob("row.json"):
+    files = list(RESULTS.rglob("row.json"))
+    assert files
+    for file in files:
         row = json.loads(file.read_text(encoding="utf-8"))
         for name, found in row["metrics"].items():
             values = np.array(found["values"])
@@ -318,6 +320,7 @@ def test_neighbourhood_scores_have_protocol_seed_and_commit():
     scores = {}
     for line in lines:
         scores.setdefault((line["data"], line["protocol"]), []).append(float(line["mrr"]))
+    compared = set()
     for file in (RESULTS / "rows").glob("knowformer-*-local/row.json"):
         row = json.loads(file.read_text(encoding="utf-8"))
         if row["data"].endswith("-link"):
@@ -328,6 +331,8 @@ def test_neighbourhood_scores_have_protocol_seed_and_commit():
             if metric in row["metrics"]:
                 mean = row["metrics"][metric]["mean"]
                 assert np.mean(scores[row["data"], protocol]) == pytest.approx(mean, abs=6e-5)
+                compared.add(protocol)
+    assert compared == {"neighbourhood", "whole graph"}
 
 
 def test_what_counts_as_a_figure():

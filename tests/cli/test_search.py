@@ -25,6 +25,7 @@ options:
   trainer.max_epochs: 3
 """
 FOLDER = Path("runs/search/galit-nodes-space")
+CONFIGS = "trials/*/seed-0/run/config.yaml"
 
 
 @pytest.fixture
@@ -231,8 +232,8 @@ def test_typed_options_are_not_searched(search):
     found = search("--trials=2", "--model.lr=0.3", "--model.init_args.weight_decay=0.1")
     assert "model.lr is set on the command line: not searched" in found.err
     assert "model.lr" not in trials()[0] and "model.encoder.alpha" in trials()[0]
-    for path in FOLDER.glob("trials/*/seed-0/run/config.yaml"):
-        assert yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] == 0.3
+    rates = [yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] for path in FOLDER.glob(CONFIGS)]
+    assert rates == [0.3, 0.3]
     assert yaml.safe_load((FOLDER / "best.yaml").read_text())["model"]["init_args"]["lr"] == 0.3
     refused = search("--out=none", "--model.lr=0.3", "--model.encoder.alpha=0.2", status=2)
     assert "the command line and its files set all options" in refused.err and not Path("none").exists()
@@ -252,8 +253,8 @@ def test_settings_of_a_configuration_file_are_not_searched(search):
     Path("mine.yaml").write_text("data: {init_args: {}}\nmodel: {init_args: {lr: 0.3}}")
     found = search("--trials=2", "--config", "mine.yaml")
     assert "model.lr is set in mine.yaml: not searched" in found.err and "model.lr" not in trials()[0]
-    for path in FOLDER.glob("trials/*/seed-0/run/config.yaml"):
-        assert yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] == 0.3
+    rates = [yaml.safe_load(path.read_text())["model"]["init_args"]["lr"] for path in FOLDER.glob(CONFIGS)]
+    assert rates == [0.3, 0.3]
     Path("none.yaml").write_text("model: graphzoo.tasks.NodeClassification")
     assert "not searched" not in search("--trials=1", "--config=none.yaml", "--out=class").err
     Path("all.yaml").write_text("model: {lr: 0.3, encoder: {init_args: {alpha: 0.2}}}")

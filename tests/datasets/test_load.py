@@ -151,7 +151,8 @@ def test_changed_files_are_refused_with_a_remedy(copy_of_umls, tmp_path):
     with pytest.raises(DataError) as caught:
         load_knowledge_graph("umls", root=tmp_path / "root")
     message = str(caught.value)
-    assert str(path) in message and "content differs" in message and "kg" in message
+    assert str(path) in message and "content differs from umls" in message
+    assert "delete it to fetch it again" in message and f"(name kg, path {copy_of_umls})" in message
     # a malformed file is refused with its line
     path.write_text("\n".join([*lines[:4], "only\ttwo", *lines[5:]]))
     with pytest.raises(DataError, match="line 5: expected 3 columns"):

@@ -216,7 +216,7 @@ def test_a_packed_file_may_be_unpacked(real_data, tmp_path, monkeypatch):
     packed = raw / "deezer_europe_features.json.gz"
     data = packed.read_bytes()
     packed.write_bytes(data[: len(data) // 2])
-    with pytest.raises(Exception, match="deezer_europe_features.json.gz: damaged or cut off"):
+    with pytest.raises(DataError, match="deezer_europe_features.json.gz: damaged or cut off"):
         load_node_graph("deezer", root=tmp_path)
     (raw / "deezer_europe_features.json").write_bytes(gzip.decompress(data))
     assert load_node_graph("deezer", root=tmp_path).num_nodes == 28_281
