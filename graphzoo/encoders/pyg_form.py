@@ -136,7 +136,8 @@ def with_any_edges(
     """
     parameters = inspect.signature(method).parameters
     wanted = parameters.get("edge_index")
-    unused = {"edge_weight", "edge_attr"} - parameters.keys()
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    unused = set() if takes_any else {"edge_weight", "edge_attr"} - parameters.keys()
     wants_edges = wanted is not None and wanted.annotation in (Tensor, "Tensor")
 
     @wraps(method)
