@@ -31,7 +31,8 @@ def with_any_edges(
     """
     parameters = inspect.signature(method).parameters
     edges = parameters.get("edge_index")
-    unused = {"edge_weight", "edge_attr"} - parameters.keys()
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    unused = set() if takes_any else {"edge_weight", "edge_attr"} - parameters.keys()
     wants_edges = edges is not None and edges.annotation in (Tensor, "Tensor")
 
     @wraps(method)

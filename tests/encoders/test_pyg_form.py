@@ -294,9 +294,15 @@ def test_own_encoders_may_use_weights_of_edges():
             source, target = edge_index
             return torch.zeros_like(x).index_add(0, target, x[source] * edge_weight[:, None])
 
+    class WithSettings(Weighted):
+        def forward(self, x, edge_index, **settings):
+            return super().forward(x, edge_index, **settings)
+
     x, edge_index = graph()
-    states = [Weighted(9)(x, edge_index, edge_weight=torch.full(edge_index.shape[1:], w)) for w in (1.0, 2.0)]
-    torch.testing.assert_close(2 * states[0], states[1])
+    one, two = (torch.full(edge_index.shape[1:], weight) for weight in (1.0, 2.0))
+    for encoder in (Weighted(9), WithSettings(9)):
+        states = encoder(x, edge_index, edge_weight=one)
+        torch.testing.assert_close(2 * states, encoder(x, edge_index, edge_weight=two))
 
 
 def test_own_encoders_may_take_a_number_first():

@@ -131,6 +131,7 @@ def link_graph_from_edges(
         links.
 
     Raises:
+        UsageError: if `edge_index` is no tensor.
         DataError: if a shape, dtype or node number is wrong, or there are too few links.
     """
     check_tensors(edge_index=edge_index)

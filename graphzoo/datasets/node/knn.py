@@ -27,7 +27,7 @@ def knn_graph(x: Tensor, k: int, metric: str = "cosine") -> Tensor:
         points those with the lower number are taken.
 
     Raises:
-        UsageError: if `k` is not in 1..N, or the metric is unknown.
+        UsageError: if `x` is no tensor, `k` is not in 1..N, or the metric is unknown.
 
     >>> knn_graph(torch.tensor([[0.0], [1.0], [5.0]]), 2, "euclidean").tolist()
     [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 1, 2]]
