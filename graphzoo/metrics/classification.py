@@ -11,7 +11,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from graphzoo.errors import NonFiniteError
 from graphzoo.metrics.finite import first_row, require_finite
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 
 class Accuracy(Metric):

@@ -21,7 +21,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.metrics.classification import roc_auc
 from graphzoo.metrics.finite import require_finite
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 HITS = (1, 3, 10, 20, 50, 100)
 

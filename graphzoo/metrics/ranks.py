@@ -10,8 +10,8 @@ from torch import Tensor
 
 from graphzoo.errors import check_choice, check_range
 from graphzoo.metrics.finite import first_row, require_finite
-from graphzoo.ops.tensors import check_tensors
 from graphzoo.system.memory import Halves
+from graphzoo.system.tensors import check_tensors
 from graphzoo.types import QueryBatch
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]

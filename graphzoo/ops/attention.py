@@ -19,7 +19,7 @@ from graphzoo.errors import check_choice
 from graphzoo.ops.eager import is_traced, without_autocast
 from graphzoo.ops.map_rows import map_rows
 from graphzoo.ops.norms import TINY, inverse_norm, wide
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 AttentionNorm = Literal["l2", "fro"]
 P = ParamSpec("P")

@@ -19,7 +19,7 @@ from graphzoo.errors import check_choice, check_range
 from graphzoo.ops.eager import without_autocast
 from graphzoo.ops.map_rows import RowFunction, map_rows
 from graphzoo.ops.norms import inverse_norm, wide
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 CosineNorm = Literal["l2", "fro"]
 

@@ -22,8 +22,8 @@ from graphzoo.errors import check_range, check_whole
 from graphzoo.ops.adjacency import SparseAdjacency, normalized_adjacency
 from graphzoo.ops.sparse import SparseMatrix
 from graphzoo.ops.tensor_file import TensorFile
-from graphzoo.ops.tensors import check_tensors
 from graphzoo.system.progress import progress
+from graphzoo.system.tensors import check_tensors
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from graphzoo.errors import check_range
 from graphzoo.ops.eager import run_eagerly
 from graphzoo.ops.random_features import random_features_at
 from graphzoo.ops.sparse import SparseMatrix
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 # Elements of the block of perturbed features that is computed at once. On the CPU a block fits into the
 # second-level cache (2 MiB). On a GPU a few large products are faster than many small ones.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import check_choice
-from graphzoo.ops.tensors import check_index
+from graphzoo.system.tensors import check_index
 
 if TYPE_CHECKING:
     from graphzoo.ops import RelationalGraph

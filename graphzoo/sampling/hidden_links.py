@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.ops.relational_spmm.graph import check_edges
-from graphzoo.ops.tensors import check_index
+from graphzoo.system.tensors import check_index
 
 
 class LinkHider:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphzoo.ops.random import hash_integers, uniform_from_hash
 from graphzoo.ops.relational_spmm.graph import check_edges
-from graphzoo.ops.tensors import check_index
+from graphzoo.system.tensors import check_index
 
 # Part of every hash, so that other draws with the same seed have other random numbers.
 _PURPOSE = 0x6E65677061697273

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_whole
 from graphzoo.ops.random import hash_integers
-from graphzoo.ops.tensors import check_index, check_tensors
+from graphzoo.system.tensors import check_index, check_tensors
 
 # Part of every hash, so that other draws with the same seed have other random numbers.
 _PURPOSE = 0x7061727469

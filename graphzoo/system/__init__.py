@@ -1,1 +1,1 @@
-"""Helpers for memory, files, processes and the terminal, which do not depend on graphs."""
+"""Helpers for memory, files, processes, tensors and the terminal, which do not depend on graphs."""

@@ -24,7 +24,7 @@ from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError, UsageError, nearest
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 from graphzoo.system.units import counted
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.errors import UsageError, check_choice
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 METRICS = ("euclidean", "cosine")
 

@@ -19,7 +19,7 @@ from graphzoo.ops.relational_spmm import naive, operator
 from graphzoo.ops.relational_spmm.function import RelationalSpMM
 from graphzoo.ops.relational_spmm.graph import RelationalGraph
 from graphzoo.ops.relational_spmm.query_graph import QueryGraph
-from graphzoo.ops.tensors import check_tensors
+from graphzoo.system.tensors import check_tensors
 
 __all__ = ["Backend", "QueryGraph", "RelationalGraph", "relational_spmm"]
 

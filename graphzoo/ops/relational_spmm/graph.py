@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphzoo.errors import check_whole
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
-from graphzoo.ops.tensors import check_index
+from graphzoo.system.tensors import check_index
 from graphzoo.types import refuse_kinds
 
 Segment = Literal["target", "source", "relation"]
