@@ -114,8 +114,9 @@ def test_anything_but_a_knowledge_graph_is_refused(tmp_path):
 
 
 def test_a_budget_below_one_is_refused():
-    with pytest.raises(UsageError, match="at least 1, got 0"):
-        QueryBudget(0)
+    for settings in ({"queries": 0}, {"patience": 0}):
+        with pytest.raises(UsageError, match="at least 1, got 0"):
+            QueryBudget(**settings)
 
 
 def test_links_have_no_budget_of_queries(tmp_path):
