@@ -15,9 +15,9 @@ from graphzoo.tasks import KGCompletion, LinkPrediction
 SMALL = {"hidden_channels": 4, "num_layers": 1, "num_heads": 1, "num_query_layers": 0, "num_value_layers": 0}
 
 
-def limited(tmp_path, budget, *, batch_size=64, more=(), **settings):
+def limited(tmp_path, budget, *, batch_size=64, more=(), lr_milestones=None, **settings):
     """Trainer and task after the callback's `setup`, for UMLS with its 5,216 triples."""
-    task = KGCompletion(partial(KnowFormer, **SMALL))
+    task = KGCompletion(partial(KnowFormer, **SMALL), lr_milestones=lr_milestones)
     data = KGDataModule(batch_size=batch_size)
     defaults = {"max_epochs": -1, "accelerator": "cpu", "logger": False, "enable_checkpointing": False}
     callback = QueryBudget(budget)
@@ -50,6 +50,17 @@ def test_an_epoch_of_a_large_graph_has_a_part_of_the_triples(tmp_path):
     assert trainer.max_epochs == 10
     assert trainer.limit_train_batches == 16  # batches of 64, for 1,000 queries
     assert task.lr_milestones == [5, 7]
+
+
+def test_a_budget_below_a_batch_has_ten_epochs_of_one_batch(tmp_path):
+    for budget in (5, 19):
+        trainer, _ = limited(tmp_path, budget)
+        assert trainer.max_epochs == 10 and trainer.limit_train_batches == 1
+
+
+def test_milestones_of_the_user_are_kept(tmp_path):
+    trainer, task = limited(tmp_path, 10_000, lr_milestones=[3])
+    assert trainer.max_epochs == 10 and task.lr_milestones == [3]
 
 
 def test_training_ends_early_unless_the_user_sets_a_length(tmp_path):
@@ -103,8 +114,9 @@ def test_anything_but_a_knowledge_graph_is_refused(tmp_path):
 
 
 def test_a_budget_below_one_is_refused():
-    with pytest.raises(UsageError, match="at least 1, got 0"):
-        QueryBudget(0)
+    for settings in ({"queries": 0}, {"patience": 0}):
+        with pytest.raises(UsageError, match="at least 1, got 0"):
+            QueryBudget(**settings)
 
 
 def test_links_have_no_budget_of_queries(tmp_path):

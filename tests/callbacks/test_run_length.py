@@ -55,6 +55,7 @@ def make_trainer(costs=None, **changes):
         (Place(), None, 30, 200 * 2 + 6 * 7),
         (Place(), 1, "00:00:01:40", 400 + 4 * 7),
         (Place(), 1, timedelta(seconds=100), 400 + 4 * 7),
+        (Place(), 1, {"minutes": 1, "seconds": 40}, 400 + 4 * 7),
     ],
 )
 def test_steps_and_validations_are_counted(place, every, interval, expected):
@@ -161,3 +162,16 @@ def test_the_shortest_timer_limits_the_time():
     timers = [Timer(timedelta(minutes=5)), Timer(timedelta(minutes=3)), object()]
     assert run_length.seconds_allowed(make_trainer(callbacks=timers)) == pytest.approx(180, abs=1)
     assert run_length.seconds_allowed(make_trainer()) == float("inf")
+
+
+def test_late_steps_decide_the_time_left():
+    """The mean of all 60 steps would be 11 s, but steps now take 20 s."""
+    now = [0.0]
+    clock, trainer = RunClock(lambda: now[0]), make_trainer(global_step=0)
+    for step in range(60):
+        now[0] += 2.0 if step < 30 else 20.0
+        trainer.current_epoch, batch = divmod(step, 20)
+        trainer.global_step = step + 1
+        clock.on_train_batch_end(trainer, None, None, None, batch)
+    seconds, steps, _ = clock.seconds_left(trainer)
+    assert steps == 140 and seconds == pytest.approx(20 * steps, rel=0.05)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphzoo.datamodules import KGDataModule, kg
 from graphzoo.datasets import KnowledgeGraph
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 
 
 class Ranks:
@@ -392,6 +392,21 @@ def test_wrong_calls_are_refused(toy):
             call("dev")
     with pytest.raises(ValueError, match="less than the 4 processes"):
         module(toy, batch_size=3, world_size=4)
+
+
+def test_a_loader_begins_with_the_trainers_epoch(toy):
+    dm = module(toy, batch_size=8)
+    expected = [batch.index.tolist() for batch in training_items(dm, 2)]
+    dm.trainer = Ranks(epoch=2)
+    assert [batch.index.tolist() for batch in dm.train_dataloader()] == expected
+
+
+def test_files_are_fetched_before_setup_if_there_is_a_trainer(tmp_path):
+    """Lightning calls `prepare_data` once per machine, and `setup` in every process."""
+    dm = KGDataModule("wn18rr", root=str(tmp_path), download=True)
+    dm.trainer = Ranks()
+    with pytest.raises(DataError, match="downloads are switched off"):
+        dm.setup()
 
 
 def test_an_empty_test_split_is_reported(tmp_path, caplog):

@@ -209,6 +209,8 @@ def test_other_objects_are_refused():
         link_graph_from_edges(torch.tensor([[0, 1], [2, 9]]), num_nodes=5)
     with pytest.raises(DataError, match="links have nodes from -1"):
         link_graph_from_edges(torch.tensor([[0, -1], [2, 3]]))
+    with pytest.raises(DataError, match="0 links are too few"):
+        link_graph_from_edges(torch.empty(2, 0, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("both", [False, True])

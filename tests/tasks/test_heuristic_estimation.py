@@ -181,6 +181,17 @@ def test_wrong_settings_are_refused():
         task.build(datamodule.spec)
 
 
+def test_settings_reach_decoder_and_optimizer():
+    settings = {"decoder": "concat", "dropout": 0.3, "lr": 0.01, "weight_decay": 0.2, "lr_gamma": 0.1}
+    task = ready(Oracle, data(), lr_milestones=[3], seed=4, **settings)
+    assert (task.decoder.kind, task.decoder.dropout, task.seed) == ("concat", 0.3, 4)
+    task._trainer = None
+    found = task.configure_optimizers()
+    groups, scheduler = found["optimizer"].param_groups, found["lr_scheduler"]["scheduler"]
+    assert [(group["lr"], group["weight_decay"]) for group in groups] == [(0.01, 0.2), (0.01, 0.0)]
+    assert (list(scheduler.milestones), scheduler.gamma) == ([3], 0.1)
+
+
 def test_a_checkpoint_restores_its_heuristic(tmp_path):
     seed_everything(0, verbose=False)
     task = HeuristicEstimation(

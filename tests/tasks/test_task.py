@@ -240,6 +240,20 @@ def test_loading_weights_before_the_encoder_is_built_is_refused():
     assert all(torch.equal(value, weights[name]) for name, value in fresh.state_dict().items())
 
 
+def test_a_task_without_an_encoder_is_not_described():
+    with pytest.raises(UsageError, match="not built yet, so there is nothing to describe"):
+        NodeClassification(Averaging).describe()
+
+
+def test_an_evaluation_begins_without_the_count_of_an_earlier_one():
+    """An empty split, which is not evaluated, would keep it."""
+    task, (data, _) = two_splits("nodes")
+    quiet_trainer().test(task, data, verbose=False)
+    assert task.num_evaluated == data.num_tested > 0
+    task.setup("test")
+    assert task.num_evaluated is None
+
+
 def test_copies_of_a_task_have_no_cached_graphs():
     """Lightning's averages of the weights are such a copy."""
     task, (data, _) = two_splits("nodes")

@@ -120,6 +120,14 @@ def variants(graph):
     }
 
 
+def test_known_fingerprint():
+    """Checkpoints of earlier versions compare theirs with this one."""
+    pairs = torch.tensor([[0, 1], [1, 2], [2, 3], [0, 2], [0, 3], [3, 1]])
+    valid, test = LinkSplit(pairs[2:3], pairs[4:5]), LinkSplit(pairs[3:4], pairs[5:])
+    graph = LinkGraph("toy", 4, pairs[:2], valid, test, x=torch.eye(4), node_names=("a", "b", "c", "é"))
+    assert graph.fingerprint.startswith("4039c1da5bd30f08")
+
+
 def test_fingerprint_covers_everything_but_names():
     graph = make_link_graph()
     for names in ({"name": "other"}, {"feature_names": ("a", "b", "c", "d")}):

@@ -128,6 +128,14 @@ def test_given_parts(write, recwarn):
     assert listed.fingerprint == graph.fingerprint and listed.name == "train"
 
 
+def test_negatives_of_directed_parts_have_both_directions(write, quiet):
+    """Three nodes have six pairs: the two that are no links are drawn, and both are reversed links."""
+    parts = {"train": [("a", "b"), ("b", "c")], "valid": [("c", "a")], "test": [("a", "c")]}
+    graph = link_graph_from_files(write_parts(write, **parts), directed=True)
+    drawn = named(graph, torch.cat([graph.valid.negative, graph.test.negative]))
+    assert sorted(drawn) == [("b", "a"), ("c", "b")]
+
+
 def test_given_negatives(write, recwarn):
     folder = write_parts(write, valid_neg=[("n9", "n0"), ("n5", "n1")], test_neg=[("n8", "n2")])
     graph = link_graph_from_files(folder)

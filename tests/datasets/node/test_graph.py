@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphzoo.datasets import DataError, NodeGraph, NodeSplit
 from graphzoo.datasets.node.build import tidy_edges
-from graphzoo.datasets.node.feature_arrays import csr_tensor
+from graphzoo.datasets.node.feature_arrays import csr_tensor, pack_features
 from graphzoo.system.units import counted
 from graphzoo.types import GraphSpec
 
@@ -114,6 +114,21 @@ def test_the_fingerprint_covers_content_and_not_splits_or_the_name():
     ]
     found = {replace(graph, fingerprint="", **change).fingerprint for change in others}
     assert len(found) == len(others) and graph.fingerprint not in found
+
+
+def test_known_fingerprints():
+    """Checkpoints of earlier versions compare theirs with these."""
+    assert graph_of().fingerprint.startswith("d250fc3ebe5f38ea")
+    many = graph_of(
+        x=sparse(graph_of().x), y=torch.tensor([[0, 1.0]] * 4), splits={}, node_names=("a", "b", "c", "é")
+    )
+    assert many.fingerprint.startswith("a2be1f2116f4d96d")
+
+
+def test_only_mostly_empty_features_are_stored_as_a_list():
+    assert pack_features(torch.ones(3, 2))[1]["layout"] == "dense"
+    assert pack_features(torch.zeros(3, 0))[1]["layout"] == "dense"
+    assert pack_features(torch.eye(20))[1]["layout"] == "listed"
 
 
 @pytest.mark.parametrize("kind", ["dense", "thin", "csr", "multi", "named", "bare"])

@@ -200,9 +200,10 @@ def test_digits_need_no_data_root_and_no_network(tmp_path, monkeypatch):
         load_node_graph("digits", num_neighbors=2000)
 
 
-def test_num_neighbors_is_refused_for_data_with_a_graph(tmp_path):
+@pytest.mark.parametrize("settings", [{"num_neighbors": 5}, {"neighbor_metric": "cosine"}])
+def test_settings_of_nearest_neighbours_are_refused_for_data_with_a_graph(tmp_path, settings):
     with pytest.raises(ValueError, match="cora has a graph of its own"):
-        load_node_graph("cora", root=tmp_path, num_neighbors=5)
+        load_node_graph("cora", root=tmp_path, **settings)
 
 
 def test_a_read_only_root_is_never_written_to(real_data, own_cache, monkeypatch):
