@@ -1,4 +1,4 @@
-"""What Lightning's loops need so that a resumed run goes on as an uninterrupted one.
+"""What Lightning's loops need so that a resumed run continues like an uninterrupted one.
 
 A hook saves a checkpoint before Lightning's loop has done the rest of the step or epoch, and a resumed loop
 does not always make up for it. So the state is saved as it will be afterwards, or put back on resume.

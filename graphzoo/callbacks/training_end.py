@@ -25,7 +25,7 @@ def ends_inside_epoch(trainer: Trainer) -> bool:
 
 
 class StopBetweenSteps:
-    """Where training is told to stop inside a step, by `should_stop`, lets it stop at the end of the step."""
+    """Puts off a stop inside a step, which `should_stop` asks for, until the end of the step."""
 
     def __init__(self) -> None:
         self._is_put_off = False
