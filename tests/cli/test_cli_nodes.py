@@ -16,7 +16,7 @@ import torch
 from helpers.node_graphs import write_npz, yes_no_labels
 from helpers.same_runs import figures
 
-from graphzoo.callbacks import checkpoint as checkpoint_module
+from graphzoo.callbacks import best_checkpoint
 from graphzoo.callbacks import progress as progress_module
 from graphzoo.catalog import classes as registry
 from graphzoo.catalog.presets import list_presets
@@ -150,7 +150,7 @@ def test_checkpoints_are_written_rarely_and_completely(fit_nodes, monkeypatch, r
         save(self, checkpoint, path, *args, **kwargs)
 
     monkeypatch.setattr(CheckpointFile, "save_checkpoint", count)
-    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)  # no time elapses
+    monkeypatch.setattr(best_checkpoint.time, "monotonic", lambda: 0.0)  # no time elapses
     fit_nodes("--run_dir=run", "--model.lr=0.05", epochs=30)
     best = results("run")["best_epoch"]
     assert best > 0
@@ -158,7 +158,7 @@ def test_checkpoints_are_written_rarely_and_completely(fit_nodes, monkeypatch, r
 
 
 def test_a_failed_run_keeps_its_best_epoch(fit_nodes, monkeypatch):
-    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(best_checkpoint.time, "monotonic", lambda: 0.0)
     failed = fit_nodes(
         "--run_dir=run", "--model.lr=0.05", "--trainer.callbacks+=helpers.own.BreakLoss",
         "--trainer.callbacks.step=25", epochs=30, status=1,

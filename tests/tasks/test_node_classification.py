@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from graphzoo.callbacks import BestCheckpoint
-from graphzoo.callbacks import checkpoint as checkpoint_module
+from graphzoo.callbacks import best_checkpoint
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
 from graphzoo.encoders import GALiT
@@ -315,7 +315,7 @@ def test_without_a_metric_that_of_the_data_is_monitored(small):
 
 
 def test_the_best_weights_are_saved_without_the_command(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(best_checkpoint.time, "monotonic", lambda: 0.0)
     task = NodeClassification(Averaging, lr=0.05)
     best = BestCheckpoint(tmp_path)
     fit(task, small(), epochs=20, enable_checkpointing=True, callbacks=[best])
