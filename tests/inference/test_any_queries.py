@@ -45,13 +45,19 @@ COUNTS = st.one_of(st.integers(-2, 20), st.sampled_from([2**40]))
 KNOWN = st.sampled_from(["mark", "drop", "keep"])
 
 
-def answer_of(call):
-    """Result of the call, or None if it raises a UsageError of a few lines."""
+def answer_of(call, *, is_right):
+    """Result of the call, or None if it raises a UsageError of a few lines, which right arguments do not."""
     try:
         return call()
     except UsageError as error:
+        assert not is_right, error
         assert 0 < len(str(error).splitlines()) <= 6
         return None
+
+
+def numbers_of(is_right):
+    """Strategies for `k` and `batch_size`."""
+    return (st.integers(1, 20), st.integers(1, 3)) if is_right else (COUNTS, st.integers(-1, 3))
 
 
 def check_order(table, by, k, answers):
@@ -76,19 +82,25 @@ def facts():
     return KGModel(task, graph)
 
 
+def names_of_facts(facts, is_right):
+    return st.sampled_from(facts.graph.entities) if is_right else WORDS
+
+
 @settings(max_examples=60)
-@given(
-    questions=st.lists(st.tuples(WORDS, st.sampled_from([*RELATIONS, "no", None])), max_size=4),
-    ask_heads=st.booleans(), k=COUNTS, known=KNOWN, candidates=st.none() | st.lists(WORDS, max_size=4),
-    batch_size=st.none() | st.integers(-1, 3),
-)  # fmt: skip
-def test_any_queries_for_facts(facts, questions, ask_heads, k, known, candidates, batch_size):
+@given(data=st.data(), ask_heads=st.booleans(), known=KNOWN, is_right=st.booleans())
+def test_any_queries_for_facts(facts, data, ask_heads, known, is_right):
+    name, (count, size) = names_of_facts(facts, is_right), numbers_of(is_right)
+    kind = st.sampled_from(RELATIONS if is_right else [*RELATIONS, "no", None])
+    questions = data.draw(st.lists(st.tuples(name, kind), max_size=4))
+    k, batch_size = data.draw(count), data.draw(st.none() | size)
+    candidates = data.draw(st.none() | st.lists(name, min_size=is_right, max_size=4))
     names, relations = [name for name, _ in questions], [relation for _, relation in questions]
     side = {"tail" if ask_heads else "head": names}
     found = answer_of(
         lambda: facts.predict(
             relation=relations, **side, k=k, filter_known=known, candidates=candidates, batch_size=batch_size
-        )
+        ),
+        is_right=is_right,
     )
     if found is None:
         return
@@ -110,9 +122,12 @@ def test_any_queries_for_facts(facts, questions, ask_heads, k, known, candidates
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=3))
-def test_any_given_facts(facts, triples):
-    scores = answer_of(lambda: facts.score(triples))
+@given(st.data(), st.booleans())
+def test_any_given_facts(facts, data, is_right):
+    name = names_of_facts(facts, is_right)
+    kind = st.sampled_from(RELATIONS) if is_right else WORDS
+    triples = data.draw(st.lists(st.tuples(name, kind, name), max_size=3))
+    scores = answer_of(lambda: facts.score(triples), is_right=is_right)
     assert scores is None or (scores.shape == (len(triples),) and np.isfinite(scores).all())
 
 
@@ -128,15 +143,21 @@ def links(request):
     return LinkModel(task, graph, data.transform, data.describe_settings())
 
 
+def names_of_links(links, is_right):
+    if not is_right:
+        return WORDS | st.integers(-3, 60)
+    return st.sampled_from(links.graph.node_names or range(links.graph.num_nodes))
+
+
 @settings(max_examples=40)
-@given(
-    nodes=WORDS | st.lists(WORDS | st.integers(-3, 60), max_size=4), k=COUNTS, known=KNOWN,
-    candidates=st.none() | st.lists(WORDS | st.integers(-3, 60), max_size=4),
-    batch_size=st.none() | st.integers(-1, 3),
-)  # fmt: skip
-def test_any_queries_for_partners(links, nodes, k, known, candidates, batch_size):
+@given(data=st.data(), known=KNOWN, is_right=st.booleans())
+def test_any_queries_for_partners(links, data, known, is_right):
+    name, (count, size) = names_of_links(links, is_right), numbers_of(is_right)
+    nodes = data.draw((name if is_right else WORDS) | st.lists(name, max_size=4))
+    candidates = data.draw(st.none() | st.lists(name, min_size=is_right, max_size=4))
+    k, batch_size = data.draw(count), data.draw(st.none() | size)
     options = {"k": k, "known": known, "candidates": candidates, "batch_size": batch_size}
-    found = answer_of(lambda: links.predict(nodes=nodes, **options))
+    found = answer_of(lambda: links.predict(nodes=nodes, **options), is_right=is_right)
     if found is None:
         return
     check_order(found, "node", k, "partner")
@@ -151,9 +172,12 @@ def test_any_queries_for_partners(links, nodes, k, known, candidates, batch_size
 
 
 @settings(max_examples=30)
-@given(st.lists(st.tuples(WORDS | st.integers(-3, 60), WORDS | st.integers(-3, 60)), max_size=4))
-def test_any_given_pairs(links, pairs):
-    found = answer_of(lambda: links.score(pairs))
+@given(st.data(), st.booleans())
+def test_any_given_pairs(links, data, is_right):
+    name = names_of_links(links, is_right)
+    pair = st.tuples(name, name).filter(lambda ends: not is_right or ends[0] != ends[1])
+    pairs = data.draw(st.lists(pair, max_size=4))
+    found = answer_of(lambda: links.score(pairs), is_right=is_right)
     assert found is None or (len(found) == len(pairs) and np.isfinite(found["score"]).all())
 
 
@@ -171,12 +195,14 @@ def nodes(request):
 
 
 @settings(max_examples=40)
-@given(
-    chosen=st.none() | WORDS | st.lists(WORDS | st.integers(-3, 20), max_size=5),
-    probabilities=st.booleans(), embeddings=st.booleans(),
-)  # fmt: skip
-def test_any_queries_for_labels(nodes, chosen, probabilities, embeddings):
-    found = answer_of(lambda: nodes.predict(chosen, probabilities=probabilities, embeddings=embeddings))
+@given(data=st.data(), probabilities=st.booleans(), embeddings=st.booleans(), is_right=st.booleans())
+def test_any_queries_for_labels(nodes, data, probabilities, embeddings, is_right):
+    name, one = WORDS | st.integers(-3, 20), WORDS
+    if is_right:
+        name = one = st.sampled_from(nodes.graph.node_names or range(nodes.graph.num_nodes))
+    chosen = data.draw(st.none() | one | st.lists(name, max_size=5))
+    options = {"probabilities": probabilities, "embeddings": embeddings}
+    found = answer_of(lambda: nodes.predict(chosen, **options), is_right=is_right)
     if found is None:
         return
     count = len(NAMES) if chosen is None else len(chosen) if isinstance(chosen, list) else 1
