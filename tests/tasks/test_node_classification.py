@@ -13,8 +13,7 @@ from lightning.pytorch import Callback, Trainer, seed_everything
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from graphzoo.callbacks import BestCheckpoint
-from graphzoo.callbacks import best_checkpoint
+from graphzoo.callbacks import BestCheckpoint, best_checkpoint
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.datamodules.node_batches import NodeBatches, PartSampler, WholeGraphSampler
 from graphzoo.encoders import GALiT
