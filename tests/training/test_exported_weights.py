@@ -71,6 +71,14 @@ def test_a_fit_begins_with_the_weights(exported, capsys):
     assert {name: changed[name] for name in expected} != pytest.approx(expected, abs=1e-6)
 
 
+def test_the_user_changes_a_setting_of_the_stored_encoder(exported):
+    """The stored encoder is set first, so that it does not replace the change."""
+    changed = ["--model.encoder.gamma=0.25", "--run_dir=changed"]
+    assert main(["test", "--ckpt_path=shared", *exported, *CPU, *changed]) == 0
+    encoder = yaml.safe_load(Path("changed/config.yaml").read_text())["model"]["init_args"]["encoder"]
+    assert encoder["init_args"]["gamma"] == 0.25 and encoder["init_args"]["hidden_channels"] == 8
+
+
 def another_split(data):
     """Options that, after those of the data, give another split."""
     if task_of(data) == "nodes":
