@@ -106,6 +106,20 @@ def test_runs_are_grouped_by_setting(tmp_path):
     assert row.label != own.label and "dropout=0.1" in own.label
 
 
+def test_a_run_without_a_test_joins_those_tested_at_their_best(tmp_path):
+    for seed, selection in enumerate(("last epoch", "best validation")):
+        run = write_run(tmp_path / str(seed), seed=seed)
+        result = json.loads((run / "results.json").read_text()) | {"selection": selection}
+        del result["config_hash"]  # that of the settings, as for a run without a test
+        (run / "results.json").write_text(json.dumps(result))
+    write_run(tmp_path / "2", seed=2, finished=False)
+    groups = group_records(find_records([tmp_path]))
+    assert [[record.name for record in group.records] for group in groups] == [
+        ["seed 0"],
+        ["seed 1", "seed 2"],
+    ]
+
+
 def test_a_run_in_training_is_found_by_one_of_its_files(tmp_path):
     run = write_run(tmp_path / "run", finished=False)
     [group] = group_records(find_records([run / "metrics.csv"]))
