@@ -20,6 +20,7 @@ from graphzoo.runs.published import (
     published_values,
 )
 from graphzoo.runs.results_file import SELECTED, config_hash, read_results, selection_of
+from graphzoo.system.json_file import read_json
 from graphzoo.system.memory import raise_if_not_the_file
 from graphzoo.system.paths import typed
 
@@ -32,6 +33,8 @@ class Record:
     result: dict[str, Any] = field(repr=False)  # content of results.json; empty while the run is not finished
     config: dict[str, Any] = field(repr=False)  # content of config.yaml; empty without one
     header: dict[str, str]  # names of model, data and recipe in config.yaml, and what a resume keeps to
+    # content of graph/meta.json, of a run without results.json
+    stored: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def model(self) -> str:
@@ -155,13 +158,14 @@ class Record:
     @property
     def graph(self) -> str:
         """What runs on the same graph share, whatever their split."""
-        split = self.result.get("split") or {}
+        split = self.result.get("split") or self.stored.get("split") or {}
         path = flatten(self.config.get("data"), "data").get("data.path")
         # the fingerprint of link data covers the split; one's own files may change otherwise under the same
         # links
         links = split.get("links") if path is None and isinstance(split, dict) else None
-        # what is not finished says no more than where its data lie
-        return str(links or self.result.get("data_fingerprint") or path or "")
+        fingerprint = self.result.get("data_fingerprint") or self.stored.get("fingerprint")
+        # a run that has not loaded its graph yet says no more than where it lies
+        return str(links or fingerprint or path or "")
 
     @property
     def hash(self) -> str:
@@ -190,7 +194,7 @@ def read_record(run: Path) -> Record:
     if path.is_file():
         config = read_config(path)
         header = read_header(path)
-    record = Record(run, result, config, header)
+    record = Record(run, result, config, header, {} if result else _read_stored(run / "graph" / "meta.json"))
     try:
         _ = record.hash, record.name, record.tested, record.best_epoch, record.apart, record.graph
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -199,6 +203,20 @@ def read_record(run: Path) -> Record:
             f"Move it away, or write its results again: graphzoo test --ckpt_path {typed(run)}"
         ) from error
     return record
+
+
+def _read_stored(path: Path) -> dict[str, Any]:
+    """What a run wrote about its graph; empty before that."""
+    if not path.is_file():
+        return {}
+    try:
+        stored = read_json(path)
+        if not isinstance(stored, dict):
+            raise ValueError("not a dict")
+    except (OSError, ValueError) as error:
+        raise_if_not_the_file(error, path)
+        raise UsageError(f"{path} is damaged ({error})\nMove the run away, or train it again") from error
+    return stored
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -48,6 +48,9 @@ def write_run(
         f"# recipe: {recipe}\n" if recipe else ""
     )
     (folder / "config.yaml").write_text(header + yaml.safe_dump(config, sort_keys=False))
+    fingerprint = "adcef2099801548a87e0d03e57ca268ffe6d00c241ff08aeaeeba8199bc12739"
+    (folder / "graph").mkdir()
+    (folder / "graph" / "meta.json").write_text(json.dumps({"name": data, "fingerprint": fingerprint}))
     best = epochs - 2
     with (folder / "metrics.csv").open("w", newline="") as file:
         names = ["step", "lr-Adam", f"val/{metric}", "val/loss", "epoch", "train/loss", "train/nodes_per_s"]
@@ -78,7 +81,7 @@ def write_run(
             "fit_seconds": 12.5,
             "num_parameters": 92231,
             "config_hash": "0123456789ab",
-            "data_fingerprint": "adcef2099801548a87e0d03e57ca268ffe6d00c241ff08aeaeeba8199bc12739",
+            "data_fingerprint": fingerprint,
             "split": {"name": "public", "train": 140, "valid": 500, "test": 1000},
             "versions": {"python": "3.11.7", "graphzoo": "0.1.0", "torch": "2.13.0"},
         }

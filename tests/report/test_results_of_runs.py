@@ -179,9 +179,11 @@ def test_training_data_and_changed_resumes_separate_runs(tmp_path):
 
 
 def test_unfinished_runs_on_different_files_are_separate(tmp_path):
-    """Without results only the path identifies their data."""
+    """Before the graph is loaded only the path identifies their data."""
     for name in ("a", "b"):
-        config = write_run(tmp_path / name, data="nodes", recipe="", finished=False) / "config.yaml"
+        run = write_run(tmp_path / name, data="nodes", recipe="", finished=False)
+        (run / "graph" / "meta.json").unlink()
+        config = run / "config.yaml"
         config.write_text(config.read_text().replace("name: cora", f"name: nodes\n    path: mine/{name}"))
     groups = group_records(find_records([tmp_path]))
     assert [group.label for group in groups] == ["galit on a", "galit on b"]

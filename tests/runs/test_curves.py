@@ -120,6 +120,22 @@ def test_a_run_without_a_test_joins_those_tested_at_their_best(tmp_path):
     ]
 
 
+def test_runs_in_training_on_another_graph_are_a_group_of_their_own(tmp_path):
+    for seed, fingerprint in enumerate("aab"):
+        run = write_run(tmp_path / str(seed), seed=seed, finished=False)
+        (run / "graph" / "meta.json").write_text(json.dumps({"fingerprint": fingerprint}))
+    groups = group_records(find_records([tmp_path]))
+    assert [len(group.records) for group in groups] == [2, 1]
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_damaged_facts_of_the_graph_are_named(tmp_path, content):
+    run = write_run(tmp_path / "run", finished=False)
+    (run / "graph" / "meta.json").write_text(content)
+    with pytest.raises(UsageError, match=r"graph.meta\.json is damaged"):
+        find_records([run])
+
+
 def test_a_run_in_training_is_found_by_one_of_its_files(tmp_path):
     run = write_run(tmp_path / "run", finished=False)
     [group] = group_records(find_records([run / "metrics.csv"]))
