@@ -177,10 +177,10 @@ def _export_program(
 
 def _inputs_of_graph(task: Task, described: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Arrays that a program takes of the run's graph, made by graphzoo alone; empty without any."""
-    from graphzoo.encoders.base import NodeEncoder
     from graphzoo.inference.program import inputs_of
+    from graphzoo.tasks import KGCompletion
 
-    if not isinstance(task.encoder, NodeEncoder):
+    if isinstance(task, KGCompletion):  # its example reads the facts themselves
         return {}
     cls: Any = getattr(import_module("graphzoo.inference"), inference_of(type(task)))
     return inputs_of(cls.of_checkpoint(dict(described), task, run, None))
@@ -227,8 +227,7 @@ def _describe_program(
     if near is not None:
         description["output"] += f", asked on the whole graph; the run asks neighbourhoods of {near:,} nodes"
     inputs, classes = description["inputs"], described.get("classes", ())
-    compared = "heads" in inputs
-    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared=compared, inputs=arrays)
+    names = write_names(part / "graph", name, classes, is_multi_label=multi, takes=inputs, inputs=arrays)
     place = f"{name}/{PROGRAMS[to]}"
     if to == "onnx":
         module, opened = "onnxruntime", f"program = onnxruntime.InferenceSession({place!r})"
