@@ -94,7 +94,8 @@ def export_run(
     checkpoint = read_checkpoint(file)
     own = None if weights is None else _as_in(checkpoint["state_dict"], weights)
     changed = own is not None and _differ(checkpoint["state_dict"], own)
-    if exported and to == "safetensors" and not changed:
+    as_it_is = not changed and reverse_weight is None and not licence
+    if exported and to == "safetensors" and as_it_is:
         raise UsageError(f"{run} is exported already\nCopy the folder")
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
@@ -104,7 +105,9 @@ def export_run(
     if own is not None and changed:
         task.load_state_dict(own)
         results, checkpoint["state_dict"] = {}, own
-    evaluated = settings.get("reverse_weight") or 0.0
+    evaluated = results.get("reverse_weight", settings.get("reverse_weight")) or 0.0
+    if results and "reverse_weight" in settings:
+        results = {**results, "reverse_weight": evaluated}  # an export of the export needs it, too
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
