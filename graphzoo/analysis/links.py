@@ -61,10 +61,10 @@ def link_tables(
     tables.append(Table.of("hits", "Share of links among the first K", "curve", data, x="k", y=("hits",)))
     if links is None:
         return tuple(tables)
-    ends = links[seen.to(links.device)].tolist()
+    ends = links[seen.to(links.device)]
 
     def named(place: int) -> dict[str, Any]:
-        source, target = (nodes[end] if nodes else str(end) for end in ends[place])
+        source, target = (nodes[end] if nodes else str(end) for end in ends[place].tolist())
         score = float(positive[place])
         return {"source": source, "target": target, "score": score, "rank": float(ranks[place])}
 

@@ -94,7 +94,8 @@ def export_run(
     checkpoint = read_checkpoint(file)
     own = None if weights is None else _as_in(checkpoint["state_dict"], weights)
     changed = own is not None and _differ(checkpoint["state_dict"], own)
-    if exported and to == "safetensors" and not changed:
+    as_it_is = not changed and reverse_weight is None and not licence
+    if exported and to == "safetensors" and as_it_is:
         raise UsageError(f"{run} is exported already\nCopy the folder")
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
@@ -104,7 +105,9 @@ def export_run(
     if own is not None and changed:
         task.load_state_dict(own)
         results, checkpoint["state_dict"] = {}, own
-    evaluated = settings.get("reverse_weight") or 0.0
+    evaluated = results.get("reverse_weight", settings.get("reverse_weight")) or 0.0
+    if results and "reverse_weight" in settings:
+        results = {**results, "reverse_weight": evaluated}  # an export of the export needs it, too
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
@@ -177,10 +180,10 @@ def _export_program(
 
 def _inputs_of_graph(task: Task, described: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Arrays that a program takes of the run's graph, made by graphzoo alone; empty without any."""
-    from graphzoo.encoders.base import NodeEncoder
     from graphzoo.inference.program import inputs_of
+    from graphzoo.tasks import KGCompletion
 
-    if not isinstance(task.encoder, NodeEncoder):
+    if isinstance(task, KGCompletion):  # its example reads the facts themselves
         return {}
     cls: Any = getattr(import_module("graphzoo.inference"), inference_of(type(task)))
     return inputs_of(cls.of_checkpoint(dict(described), task, run, None))
@@ -227,8 +230,7 @@ def _describe_program(
     if near is not None:
         description["output"] += f", asked on the whole graph; the run asks neighbourhoods of {near:,} nodes"
     inputs, classes = description["inputs"], described.get("classes", ())
-    compared = "heads" in inputs
-    names = write_names(part / "graph", name, classes, is_multi_label=multi, compared=compared, inputs=arrays)
+    names = write_names(part / "graph", name, classes, is_multi_label=multi, takes=inputs, inputs=arrays)
     place = f"{name}/{PROGRAMS[to]}"
     if to == "onnx":
         module, opened = "onnxruntime", f"program = onnxruntime.InferenceSession({place!r})"

@@ -22,6 +22,7 @@ from graphzoo.inference.queries import UnknownNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_known
 from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse_others, stored_link_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
+from graphzoo.ops import RelationalGraph
 from graphzoo.tasks import LinkPrediction
 
 
@@ -81,6 +82,10 @@ class LinkModel(TrainedModel):
     def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
         """Features as the encoder sees them, [N, F], dense or sparse CSR, and edges, [2, E]."""
         return self._default.graph_inputs()
+
+    def relational_graph(self) -> RelationalGraph:
+        """The same edges with relations, as a query encoder takes them."""
+        return self._default.relational_graph()
 
     @property
     def names(self) -> NodeNames:

@@ -19,6 +19,7 @@ from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
 from graphzoo.layers.noise import in_evaluation
+from graphzoo.ops import RelationalGraph
 from graphzoo.ops.of_weights import OfWeights
 from graphzoo.system.memory import Halves, explain_out_of_memory
 from graphzoo.tasks import LinkPrediction
@@ -90,6 +91,10 @@ class LinkPlace:
     def graph_inputs(self) -> tuple[Tensor | None, Tensor]:
         """Features as the encoder sees them, [N, F], and the edges along which messages pass, [2, E]."""
         return self._data.x, self._data.edge_index(_SPLIT)
+
+    def relational_graph(self) -> RelationalGraph:
+        """The same edges with relations, as a query encoder takes them."""
+        return self._data.relational_graph(_SPLIT)
 
     @property
     def pairs_at_once(self) -> int:
@@ -190,7 +195,7 @@ class LinkPlace:
         encoder, device = self._task.encoder, self._task.device
         assert isinstance(encoder, QueryEncoder)
         sampler = self._data.neighbourhoods(_SPLIT)
-        graph = self._task.to_device_once("relational", self._data.relational_graph(_SPLIT))
+        graph = self._task.to_device_once("relational", self.relational_graph())
         heads, row = torch.unique(u, return_inverse=True)
         order = row.argsort(stable=True)
         first_of = torch.searchsorted(row[order], torch.arange(heads.numel() + 1))

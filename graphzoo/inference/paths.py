@@ -64,4 +64,6 @@ def best_paths(
         nodes = np.column_stack([nodes[chain[going]], reached[going]])
         edges = np.column_stack([edges[chain[going]], edge[going]])
         total = sums[going]
+        if not len(going):
+            break
     return sorted(paths, key=lambda path: (-path.weight, path.edges))[:k]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from graphzoo.datasets.files.arrays import write_arrays
 NAMES = "names.json"
 _COSINES = "relations.npz"
 _INPUTS = "inputs.npz"
+# The names of the three nodes with the best scores.
+_BEST = "[names['{}'][i] for i in scores[0].argsort()[:-4:-1]]"
 
 
 class PlainNames(NamedTuple):
@@ -31,7 +33,7 @@ def write_names(
     classes: Sequence[str] = (),
     *,
     is_multi_label: bool = False,
-    compared: bool = False,
+    takes: Collection[str] = (),
     inputs: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> PlainNames | None:
     """Write `names.json`, lists of names in the order of their ids, and arrays that the program takes.
@@ -41,7 +43,8 @@ def write_names(
         place: How the lines of Python call the model's folder.
         classes: Class names of a node classifier.
         is_multi_label: Whether a node may have several classes.
-        compared: Whether the program takes cosines of relations; these are then written to relations.npz.
+        takes: Names of all inputs of the program. If cosines of relations are among them, these are written
+            to relations.npz.
         inputs: Arrays of the graph that the program takes; they are written to inputs.npz.
 
     Returns:
@@ -49,7 +52,7 @@ def write_names(
     """
     opened = f"names = json.load(open({f'{place}/graph/{NAMES}'!r}, encoding='utf-8'))"
     if (folder / "knowledge_graph.npz").is_file():
-        return _of_facts(folder, place, opened, compared)
+        return _of_facts(folder, place, opened, compared="heads" in takes)
     nodes = _node_names(folder)
     names = {kind: list(listed) for kind, listed in (("nodes", nodes), ("classes", classes)) if listed}
     described: dict[str, str] = {}
@@ -66,8 +69,7 @@ def write_names(
         before.append(f"graph = numpy.load({f'{place}/graph/{_INPUTS}'!r})")
         before.append(f"{', '.join(taken)} = {', '.join(f'graph[{name!r}]' for name in taken)}")
     if not nodes and not classes:  # links between nodes without names
-        before += ["source, target = numpy.array([0]), numpy.array([1])"]
-        return PlainNames(described, before, after) if inputs else None
+        return PlainNames(described, [*before, *_asked(nodes, takes)], after) if inputs else None
     described[f"graph/{NAMES}"] = _write(folder, names)
     before.append(opened)
     if classes and is_multi_label:
@@ -76,15 +78,22 @@ def write_names(
         after.append("labels = [names['classes'][i] for i in scores.argmax(1)]")
     if nodes and classes:
         after.append(f"label = labels[names['nodes'].index({nodes[0]!r})]")
-    elif nodes:
-        before += [
-            f"{end} = numpy.array([names['nodes'].index({name!r})])"
-            for end, name in (("source", nodes[0]), ("target", nodes[-1]))
-        ]
-    return PlainNames(described, before, after)
+    if nodes and "head" in takes:
+        after.append(f"partners = {_BEST.format('nodes')}")
+    return PlainNames(described, [*before, *_asked(nodes, takes)], after)
 
 
-def _of_facts(folder: Path, place: str, opened: str, compared: bool) -> PlainNames:
+def _asked(nodes: Sequence[str], takes: Collection[str]) -> list[str]:
+    """Lines that make what a program is asked: a pair of nodes, or partners of a node."""
+    places = {"source": 0, "target": -1 if nodes else 1, "head": 0}
+    numbers = {
+        end: f"names['nodes'].index({nodes[place]!r})" if nodes else str(place)
+        for end, place in places.items()
+    } | {"relation": "0"}
+    return [f"{name} = numpy.array([{number}])" for name, number in numbers.items() if name in takes]
+
+
+def _of_facts(folder: Path, place: str, opened: str, *, compared: bool) -> PlainNames:
     """Names of a knowledge graph; of an inductive pair both graphs' entities, and queries ask the second."""
     file, kind = "knowledge_graph.npz", "entities"
     graph = KnowledgeGraph.load(folder / file)
@@ -115,9 +124,7 @@ def _of_facts(folder: Path, place: str, opened: str, compared: bool) -> PlainNam
             f"cosines = numpy.load({f'{place}/graph/{_COSINES}'!r})",
             "heads, pairs = cosines['heads'], cosines['pairs']",
         ]
-    return PlainNames(
-        described, before, [f"answers = [names[{kind!r}][i] for i in scores[0].argsort()[:-4:-1]]"]
-    )
+    return PlainNames(described, before, [f"answers = {_BEST.format(kind)}"])
 
 
 def _write_cosines(path: Path, graph: KnowledgeGraph) -> None:

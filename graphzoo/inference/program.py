@@ -12,7 +12,7 @@ import logging
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -275,16 +275,22 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
 
 
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
-    """The model's graph as inputs of its program, by name, for a node encoder.
+    """The model's graph as inputs of its program, by name; empty for encoders of pairs.
 
     If the only transform of features is standardisation, its mean and scale are included.
 
     Returns:
-        Arrays by name; empty for other encoders, and if features or node pairs two edges apart could take
-        more than `_MOST_INPUTS` bytes.
+        Arrays by name; empty, too, if edges, features or node pairs two edges apart could take more than
+        `_MOST_INPUTS` bytes.
     """
-    x, edges = model.graph_inputs()
     encoder = model.task.encoder
+    if isinstance(encoder, QueryEncoder):
+        graph = cast("LinkModel", model).relational_graph()
+        if 24 * graph.edge_type.numel() > _MOST_INPUTS:
+            return {}
+        nodes = np.arange(graph.num_nodes)
+        return {"edge_index": graph.edge_index.numpy(), "edge_type": graph.edge_type.numpy(), "nodes": nodes}
+    x, edges = model.graph_inputs()
     if x is None or not isinstance(encoder, NodeEncoder):
         return {}
     pairs = int(edges.flatten().bincount().square().sum())

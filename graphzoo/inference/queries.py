@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import read_bytes
+from graphzoo.datasets.files.tables import clean, read_bytes
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, query_columns, read_triples
 from graphzoo.datasets.node.own_csv import ID_COLUMNS
@@ -44,16 +44,19 @@ def read_queries(path: Path) -> QueryFile:
     A line is `head relation ?`, `? relation tail` or `head relation`. Columns are separated by tabs, or by
     commas in a `.csv` file. An empty field counts as "?", and blank lines are skipped. The first line may be
     a header with two or three of the words head, relation and tail, in any order; the other headers that
-    `read_triples` knows are accepted, too.
+    `read_triples` knows are accepted, too. Lines of one column above them are comments if they begin with #
+    or %.
 
     Raises:
         UsageError: with file and line, if a line is not a query.
     """
-    is_csv = ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    is_csv = _is_csv(path)
     queries = QueryFile(str(path))
     columns: Sequence[str] | None = None
     for line, fields in _rows(path, is_csv=is_csv):
         if columns is None:
+            if len(fields) == 1 and fields[0].startswith(("#", "%")):
+                continue
             columns = query_columns(fields)
             if columns is not None:
                 continue
@@ -105,7 +108,7 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
     Blank lines and a header are skipped. With `known`, unknown names are refused with a `UsageError`, and a
     first line that is a known name is not taken for a header.
     """
-    is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+    is_csv = _is_csv(path)
     rows = []
     for line, fields in _rows(path, is_csv=is_csv):
         whole = ",".join(fields).strip()  # a file with one name per line may have commas in names
@@ -187,16 +190,15 @@ class UnknownNames:
         raise UsageError("\n".join([f"{self.source}: {names} unknown, nothing was computed{more}", *lines]))
 
 
+def _is_csv(path: Path) -> bool:
+    return ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+
+
 def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of every line that is not blank."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a file with one entry per line")
-    data = read_bytes(path)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from error
+    text = clean(read_bytes(path), str(path)).decode()
     if is_csv:
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         try:
@@ -208,7 +210,7 @@ def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
         return
     for line, content in enumerate(text.split("\n"), start=1):
         if content.strip():
-            yield line, content.rstrip("\r").split("\t")
+            yield line, content.split("\t")
 
 
 def _separator_hint(fields: list[str], *, is_csv: bool) -> str:

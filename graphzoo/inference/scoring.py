@@ -112,14 +112,13 @@ def judge_facts(
     num_relations = place.knowledge_graph.num_relations
     distinct, row = torch.unique(head * num_relations + relation, return_inverse=True)
     queries = Queries(distinct // num_relations, distinct % num_relations)
-    order = torch.argsort(row, stable=True)
+    row_of, order = row.sort(stable=True)  # facts by query, so that those of a batch are a range
     real = torch.float32
     kinds = {"score": real, "probability": real, "rank": torch.float64, "known": torch.bool}
     columns = {name: torch.empty(tail.numel(), dtype=kind) for name, kind in kinds.items()}
     done, first = 0, 0
     for batch in batches_of(queries, place.knowledge_graph.num_entities, batch_size):
-        # Facts are sorted by query, so that those of this batch are a range.
-        last = int(torch.searchsorted(row[order], done + batch.entity.numel()))
+        last = int(torch.searchsorted(row_of, done + batch.entity.numel()))
         chosen = order[first:last]
         target, target_row = tail[chosen], row[chosen] - done
         done, first = done + batch.entity.numel(), last

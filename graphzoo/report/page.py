@@ -135,13 +135,16 @@ def _variables() -> str:
 
 
 def _anchors(report: Report) -> list[str]:
+    """An id for each section, other than those of the pictures."""
+    taken = {picture.name for picture in report.pictures}
     anchors: list[str] = []
     for section in report.sections:
         anchor = slug(section.title)
         number = 2
-        while anchor in anchors:
+        while anchor in taken:
             anchor = f"{slug(section.title)}-{number}"
             number += 1
+        taken.add(anchor)
         anchors.append(anchor)
     return anchors
 

@@ -280,7 +280,7 @@ class Comparison:
         words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv", "--quiet"]
         began, log = time.monotonic(), folder.with_suffix(".log")
         limit = share + _PATIENCE
-        status, gib = _here(words, log, limit) if self._in_process else _apart(words, log, limit, passed)
+        status, gib = _here(words, log) if self._in_process else _apart(words, log, limit, passed)
         seconds = time.monotonic() - began
         if self._in_process:
             passed(seconds)
@@ -381,7 +381,7 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, float] | None:
     return process.returncode, usage.ru_maxrss / _PEAK_UNITS
 
 
-def _here(words: list[str], log: Path, limit: float) -> tuple[int, float]:
+def _here(words: list[str], log: Path) -> tuple[int, float]:
     """Exit status and peak GiB of a run in this process; the peak is that of all runs so far."""
     with log.open("w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
         status = run_here(words)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from graphzoo.catalog.classes import load_class
+from graphzoo.heuristics import adjacency_matrix, common_neighbors
 
 Fact = tuple[str, str]
 """Name and value of a fact, for a table."""
@@ -62,14 +63,10 @@ def of_links(datamodule: Any) -> tuple[list[Fact], str]:
     facts = [("nodes", f"{graph.num_nodes:,}"), ("training links", f"{len(graph.train):,}"),
              ("links a node", f"{2 * len(graph.train) / graph.num_nodes:.1f}"),
              ("features", f"{graph.x.shape[1]:,}" if graph.x is not None else "none")]  # fmt: skip
-    neighbours: dict[int, set[int]] = {}
-    for u, v in graph.train.tolist():
-        neighbours.setdefault(u, set()).add(v)
-        neighbours.setdefault(v, set()).add(u)
-    asked = graph.valid.positive[:1000].tolist()
-    if not asked:
+    asked = graph.valid.positive[:1000]
+    if not len(asked):
         return facts, ""
-    shared = sum(bool(neighbours.get(u, set()) & neighbours.get(v, set())) for u, v in asked) / len(asked)
+    shared = (common_neighbors(adjacency_matrix(graph.train.t(), graph.num_nodes), asked) > 0).mean()
     facts.append(("validation links with a common neighbour", f"{100 * shared:.0f} %"))
     text = f"{100 * shared:.0f} % of the links join nodes with a common neighbour: their number says "
     return facts, text + ("little" if shared < 0.3 else "much")

@@ -309,6 +309,13 @@ def test_all_paths_within_the_width_of_the_beam_are_compared():
     assert best.edges == (0, 256) and best.weight == 5
 
 
+def test_the_search_for_paths_ends_when_no_node_is_left():
+    """A thousand million hops would take hours."""
+    around = np.array([[0, 1, 2], [1, 2, 0]])
+    (found,) = best_paths(around, np.ones(3), 0, 2, k=5, max_length=10**9)
+    assert found.edges == (0, 1)
+
+
 def test_explanations_in_inference_mode_are_the_same(umls_run):
     import graphzoo
 

@@ -405,6 +405,16 @@ def test_an_export_has_the_given_reverse_weight(both_ends, tmp_path, tested, opt
     assert (note if tested else untested) in card and ("not tested" in card) is not tested
 
 
+def test_an_export_of_an_export_keeps_the_weight_that_was_evaluated(both_ends, tmp_path):
+    first = export_run(both_ends, tmp_path / "first", reverse_weight=0.2)
+    second = export_run(first, tmp_path / "second", reverse_weight=0.0, licence="mit")
+    program = export_run(second, tmp_path / "program", to="torch.export")
+    assert graphzoo.load(second).task.reverse_weight == 0
+    for folder in (second, program):
+        card = (folder / "README.md").read_text()
+        assert "(`reverse_weight` 0.4); the exported model scores forward queries." in card
+
+
 def test_a_program_scores_forward_queries_only(both_ends, umls, tmp_path, monkeypatch):
     """Its scores are those of the run with `reverse_weight` 0, not those of the run."""
     with pytest.raises(UsageError, match="for forward queries with --reverse-weight 0"):

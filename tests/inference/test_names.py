@@ -81,6 +81,35 @@ def test_queries_may_have_the_headers_of_triples(tmp_path, header):
     )
 
 
+def test_comments_above_queries_are_left_out_as_above_facts(tmp_path):
+    from graphzoo.inference.queries import read_queries
+
+    path = tmp_path / "queries.tsv"
+    path.write_bytes(b"\xef\xbb\xbf# asked\r\n%of ann\r\nhead\trelation\r\n#ann\tlikes\r\n")
+    queries = read_queries(path)
+    assert (queries.entity, queries.relation, queries.line) == (["#ann"], ["likes"], [4])
+    path.write_text("ann\tlikes\n# asked\n")
+    with pytest.raises(UsageError, match="line 2: expected 2 or 3 columns"):
+        read_queries(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("ann\tlikes\n".encode("utf-16"), "encoded as UTF-16; save it as UTF-8"),
+        (b"ann\tlikes\rbob\tlikes\r", "line 1: has a carriage return without a line feed"),
+    ],
+)
+def test_queries_in_another_encoding_are_refused_as_facts_are(tmp_path, content, message):
+    from graphzoo.inference.queries import read_facts, read_queries
+
+    path = tmp_path / "queries.tsv"
+    path.write_bytes(content)
+    for read in (read_queries, lambda path: read_facts(path, None, None)):
+        with pytest.raises(UsageError, match=message):
+            read(path)
+
+
 def test_names_in_queries_may_begin_with_a_space(tmp_path):
     from graphzoo.inference.queries import encode_queries, read_queries
 

@@ -65,7 +65,7 @@ def test_pairs_have_names(tmp_path):
     people = AWKWARD + tuple(f"person{i}" for i in range(NODES - len(AWKWARD)))
     (tmp_path / "graph").mkdir()
     make_link_graph(node_names=people).save(tmp_path / "graph" / "link_graph.npz")
-    made = variables_of(write_names(tmp_path / "graph", str(tmp_path)))
+    made = variables_of(write_names(tmp_path / "graph", str(tmp_path), takes=("source", "target")))
     assert (made["source"].tolist(), made["target"].tolist()) == ([0], [NODES - 1])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import link_graphs
 from helpers.link_runs import link_data, train_links
 from helpers.program_cases import NODES, SMALL, a_graph, trained
 from torch_geometric.data import Data
@@ -275,6 +276,22 @@ found["numpy"].save("scores.npy", found["scores"])
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-4, rtol=1e-4)
     text = json.loads((folder / "inputs.json").read_text())["files"]["graph/inputs.npz"]
     assert text.startswith("x, denoised of" if kind != "nodeformer" else "x, edge_index, edge_index_2 of")
+
+
+@pytest.mark.parametrize("is_directed", [False, True])
+def test_the_example_of_a_card_finds_partners_by_a_query(tmp_path, monkeypatch, is_directed):
+    names = [f"n{number}" for number in range(link_graphs.NODES)] if is_directed else range(link_graphs.NODES)
+    graph = link_graphs.make_link_graph(is_directed=is_directed, node_names=tuple(names) * is_directed)
+    train_links(tmp_path / "run", "knowformer", link_data(graph))
+    expected = graphzoo.load(tmp_path / "run").score([(names[0], other) for other in names[1:]])["score"]
+    export_run(tmp_path / "run", tmp_path / "program", to="torch.export")
+    card = (tmp_path / "program/README.md").read_text().split("```python\n")[1].split("```")[0]
+    assert "of your graph" not in card and "source" not in card
+    monkeypatch.chdir(tmp_path)
+    exec(card, made := {})
+    np.testing.assert_allclose(made["scores"][0, 1:], expected, atol=1e-4, rtol=1e-4)
+    if is_directed:
+        assert made["partners"] == [names[i] for i in made["scores"][0].argsort()[::-1][:3]]
 
 
 @pytest.mark.parametrize("settings", [{}, {"reduce_channels": 2}, {"normalize_features": True}])

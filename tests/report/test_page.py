@@ -21,7 +21,16 @@ from graphzoo.report.evaluation_figures import _cell, _draw_bars, evaluation_blo
 from graphzoo.report.models.attention import _draw_edges, _draw_map
 from graphzoo.report.models.knowformer import _draw
 from graphzoo.report.models.sample import NodeSample
-from graphzoo.report.style import COLORS, THEME, colors_of, drawing, fitted, inline_svg, save_figure
+from graphzoo.report.style import (
+    COLORS,
+    THEME,
+    colors_of,
+    drawing,
+    fitted,
+    inline_svg,
+    new_figure,
+    save_figure,
+)
 from graphzoo.system.units import duration
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr"}
@@ -97,6 +106,14 @@ def test_every_reference_has_one_target(row_page):
     targets |= set(re.findall(r"url\(#([^)]+)\)", text))
     targets |= {a["aria-labelledby"] for _, a, _ in page.elements if "aria-labelledby" in a}
     assert targets and targets <= set(names)
+
+
+def test_a_section_and_a_picture_of_one_name_have_different_ids():
+    """The section `Depth` has the picture `depth`."""
+    picture = Picture("depth", "Test MRR over layers", "", new_figure)
+    page = Page(to_html(Report("", "", [Section("Depth", [picture]), Section("Depth", [])])))
+    names = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
+    assert sorted(names) == ["depth", "depth-2", "depth-3"]
 
 
 def test_names_of_data_are_escaped(row_page):

@@ -1,6 +1,7 @@
 """Search spaces: their files, the values that they contain, and the configuration made of options."""
 
 import random
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from graphzoo.catalog.presets import list_presets
 from graphzoo.errors import UsageError
 from graphzoo.search.compare import _value
-from graphzoo.search.space import Choice, Range, nested, read_space
+from graphzoo.search.space import Choice, Range, Space, nested, read_space
 
 
 def write(folder, text):
@@ -175,3 +176,18 @@ def test_options_that_are_given_leave_the_space(tmp_path):
     assert list(space.without(given).choices) == ["model.encoder.gamma"]
     with pytest.raises(UsageError, match="set all options of the search space\nLeave out some"):
         space.without([*given, "model.encoder.init_args.gamma"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [((1, 2), ("1", "2")), ((True,), ("True",)), ((None,), ("None",)), (("a, b",), ("a", "b"))],
+)
+def test_spaces_of_other_values_are_described_differently(one, other):
+    """Else a search would continue with values that its study refuses."""
+    spaces = [Space(Path("x.yaml"), {"model.a": Choice(values)}) for values in (one, other)]
+    assert spaces[0].describe() != spaces[1].describe()
+
+
+def test_names_and_numbers_are_described_as_they_are_written():
+    values = ("cos", "relu-2", "graphzoo.encoders.GALiT", 1, 0.5, False, None)
+    assert str(Choice(values)) == "{cos, relu-2, graphzoo.encoders.GALiT, 1, 0.5, False, None}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -66,11 +66,16 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
         # Column by column: a row of two types would be converted to one type.
         rows: Any = list(zip(*(pairs.iloc[:, i].tolist() for i in ends), strict=True))
     else:
-        rows = pairs.tolist() if hasattr(pairs, "tolist") else [tuple(row) for row in pairs]
+        given = pairs.tolist() if hasattr(pairs, "tolist") else pairs
+        # a text is not the pair of its letters
+        rows = [
+            tuple(row) if isinstance(row, Iterable) and not isinstance(row, str) else row for row in given
+        ]
     source, target = [], []
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, list | tuple) or len(row) != len(_COLUMNS):
-            raise UsageError(f"pairs, row {number}: expected two nodes, got {row!r}")
+        if not isinstance(row, tuple) or len(row) != len(_COLUMNS):
+            hint = "" if isinstance(row, tuple) else "\nGive a list of pairs, even for a single one"
+            raise UsageError(f"pairs, row {number}: expected two nodes, got {row!r}{hint}")
         for column, value in zip(_COLUMNS, row, strict=True):
             if is_missing(value):
                 raise UsageError(f"pairs, row {number}: the {column} is missing ({value!r}); drop such rows")

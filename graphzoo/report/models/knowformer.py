@@ -59,9 +59,8 @@ def attended_blocks(model: KGModel, facts: Sequence[tuple[str, str, str]], prefi
             f"Answer: {answer}. The entities that it attends to most in the last layer, as the mean over "
             f"heads. The answer itself has {100 * own:.0f}% and is left out; 1 is an equal share of the rest."
         )
-        alt = (
-            f"Bars of the ten entities that {answer}, the answer to {title}, attends to most: {values_text}."
-        )
+        most = f"{len(names)} entities that {answer}, the answer to {title}, attends to most"
+        alt = f"Bars of the {most}: {values_text}."
         blocks.append(
             Picture(f"{prefix}-attended-{number}", title, alt, partial(_draw, names, values, marks), caption)
         )
