@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
@@ -40,6 +39,7 @@ from graphzoo.system.processes import part_at_exit
 from graphzoo.system.versions import versions
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.tasks.halved_steps import HalvedSteps
+from graphzoo.tasks.losses import LogsLosses
 from graphzoo.tasks.micro_batches import MicroBatches
 from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
 from graphzoo.types import GraphSpec
@@ -65,7 +65,7 @@ def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return found
 
 
-class Task(LightningModule):
+class Task(LogsLosses):
     """A LightningModule around one encoder.
 
     The task takes a factory of the encoder, because the data decide the encoder's sizes. `configure_model`
@@ -114,10 +114,7 @@ class Task(LightningModule):
         self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
         self._in_precision: LastResult[Tensor] = LastResult()
         self.micro_batches = MicroBatches(self)
-        self.step_loss: Tensor | None = None
         self._halved: HalvedSteps | None = None
-        self._sums: dict[str, tuple[Tensor, int]] = {}
-        self._latest_loss: Tensor | None = None
         self._bad_scores = ""
         self.test_tables: tuple[Table, ...] = ()
         self.spec: GraphSpec | None = None
@@ -215,8 +212,7 @@ class Task(LightningModule):
 
         They start with the weights of `start_from`, if it is given. Those of a checkpoint replace them later.
         """
-        self._latest_loss = None
-        self._sums, self.step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
+        super().configure_model()
         if self._trainer is not None and self._trainer.world_size > 1:
             part_at_exit()
         if self.encoder is not None:
@@ -381,8 +377,7 @@ class Task(LightningModule):
             checkpoint[OPTIMIZER_ENTRIES] = optimizer_entries(checkpoint)
         if self.micro_batches.chosen is not None:
             checkpoint["graphzoo_micro_batch_size"] = self.micro_batches.chosen
-        if self._sums:
-            checkpoint["graphzoo_sums"] = {name: [*pair] for name, pair in self._sums.items()}
+        super().on_save_checkpoint(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build the modules for the checkpoint's graph, so that the weights find their places."""
@@ -418,8 +413,7 @@ class Task(LightningModule):
                 check_callback_states(self.trainer, checkpoint)
                 self.__dict__["_resumed"] = checkpoint
                 self.micro_batches.resume(checkpoint.get("graphzoo_micro_batch_size"))
-                sums = checkpoint.get("graphzoo_sums", {})
-                self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
+                self._resume_losses(checkpoint)
         check_loaded_weights(self, checkpoint)
 
     def on_fit_start(self) -> None:
@@ -568,13 +562,6 @@ class Task(LightningModule):
         smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
         return smaller if self.micro_batches.share > 1 else SMALLER
 
-    def collect_loss(self, losses: Tensor, num_global: int) -> None:
-        """Add the losses [B] of a part of the global batch to `train/loss`, which is logged once per step."""
-        size = max(num_global, 1)
-        total = losses.detach().float().sum()
-        part = torch.stack([total, total.new_full((), losses.numel())]) / size
-        self.step_loss = part if self.step_loss is None else self.step_loss + part
-
     def batch_loss(
         self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
     ) -> Tensor:
@@ -596,43 +583,6 @@ class Task(LightningModule):
         scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, epochs, gamma)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
 
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Log the mean loss of the step's global batch as `train/loss`, the same in every process."""
-        if self.step_loss is None:
-            return
-        total, share = self.trainer.strategy.reduce(self.step_loss, reduce_op="sum")
-        self.step_loss = None
-        self.log_training("train/loss", total / share.clamp(min=1e-12))
-
-    def log_training(self, name: str, value: Tensor) -> None:
-        """Log a value of one step, or its mean over the epoch if `logs_epochs`.
-
-        Lightning's own mean (`on_epoch=True`) would start again if an epoch is resumed in its middle. With
-        several processes the value of the first one is logged.
-        """
-        if name == "train/loss":
-            self._latest_loss = value.detach()
-        if not self.logs_epochs:
-            self.log(name, value, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
-            return
-        total, count = self._sums.get(name, (torch.zeros_like(value), 0))
-        self._sums[name] = (total + value, count + 1)
-
-    @property
-    def latest_loss(self) -> Tensor | None:
-        """`train/loss` of the last step, or its mean over the epoch so far if `logs_epochs`; None at first.
-
-        Lightning shows a callback only values that were logged before its hook. At the end of an epoch that
-        would be the loss of the previous epoch.
-        """
-        total, count = self._sums.get("train/loss", (None, 1))
-        return self._latest_loss if total is None else total / count
-
-    def on_train_epoch_end(self) -> None:
-        sums, self._sums = self._sums, {}
-        for name, (total, count) in sums.items():
-            self.log(name, total / count, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
-
     @property
     def weight_dtype(self) -> torch.dtype:
         """The dtype for features that are not part of a batch; Lightning converts only those in a batch."""
@@ -642,11 +592,6 @@ class Task(LightningModule):
         """Features in the precision of the weights; the same object for the same `x`, as caches require."""
         with torch.inference_mode(False):  # for training too, though a validation may come first
             return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
-
-    @property
-    def logs_epochs(self) -> bool:
-        """Whether an epoch has so few steps that the mean of its losses is logged, not each of them."""
-        return False
 
     @property
     def fuses_optimizer(self) -> bool | None:
