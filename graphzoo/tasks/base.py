@@ -16,10 +16,9 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from graphzoo.catalog.classes import arguments_of, class_path
-from graphzoo.catalog.tasks import TASKS, check_same_task, models_with, task_of
+from graphzoo.catalog.tasks import models_with, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
-    MisfitError,
     build_bounded,
     check_callback_states,
     check_loaded_weights,
@@ -28,9 +27,8 @@ from graphzoo.checkpoints.checks import (
     outlined,
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
-from graphzoo.checkpoints.settings import check_settings, other_settings
+from graphzoo.checkpoints.settings import check_settings
 from graphzoo.encoders.base import Encoder
-from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.layers import LastResult
 from graphzoo.ops.eager import full_float32
@@ -41,6 +39,8 @@ from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.tasks.halved_steps import HalvedSteps
 from graphzoo.tasks.losses import LogsLosses
 from graphzoo.tasks.micro_batches import MicroBatches
+from graphzoo.tasks.start_weights import StartWeights
+from graphzoo.tasks.training_data import ChecksData
 from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
 from graphzoo.types import GraphSpec
 
@@ -57,15 +57,7 @@ SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
 
-def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The `data` of earlier trainings, oldest first, if this training began with their weights."""
-    found = described.get("began_with") or []
-    if not isinstance(found, list) or not all(isinstance(data, Mapping) for data in found):
-        raise UsageError("began_with is not a list of training data: the description is damaged")
-    return found
-
-
-class Task(LogsLosses):
+class Task(ChecksData, LogsLosses):
     """A LightningModule around one encoder.
 
     The task takes a factory of the encoder, because the data decide the encoder's sizes. `configure_model`
@@ -107,14 +99,11 @@ class Task(LogsLosses):
                 f"Give a function that builds it: lambda spec: {name}(spec)"
             )
         self._factory, self.start_from = encoder, start_from
-        self._begun: tuple[Mapping[str, Any], str] | None = None  # description and name of `start_from`
-        self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
-        self._loaded_data: dict[str, Any] = {}
-        self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
-        self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
+        self._start_weights = StartWeights(self)
         self._in_precision: LastResult[Tensor] = LastResult()
         self.micro_batches = MicroBatches(self)
         self._halved: HalvedSteps | None = None
+        self._resumed: dict[str, Any] | None = None  # checkpoint, until the fit starts
         self._bad_scores = ""
         self.test_tables: tuple[Table, ...] = ()
         self.spec: GraphSpec | None = None
@@ -216,52 +205,15 @@ class Task(LogsLosses):
         if self._trainer is not None and self._trainer.world_size > 1:
             part_at_exit()
         if self.encoder is not None:
-            if self._begun is not None and self._has_data():
-                self.check_start(*self._begun)  # the data may have changed since the first call
+            if self._has_data():
+                self._start_weights.check_again()
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             # On a GPU, where Lightning builds modules, the same seed draws other weights.
             with torch.device("cpu"):
                 self.build(self._datamodule().spec)
             if self.start_from:
-                self._begin_with(self.start_from)
-
-    def _begin_with(self, name: str) -> None:
-        saved = read_pretrained(name)
-        described = saved["graphzoo"]
-        check_same_task(described, task_of(self), name)
-        try:
-            self.check_start(described, name)
-            self._earlier = [*_earlier(described), described.get("data") or {}]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{name}: its description of the training is damaged ({error!r})\nExport the model again"
-            ) from error
-        try:
-            check_loaded_weights(self, saved, name)
-        except MisfitError as error:
-            here = {} if self.encoder is None else self.encoder.describe()["encoder"]
-            if here and (differences := other_settings(described, here, error.reason)):
-                raise UsageError(
-                    f"{name} does not fit: {error.reason}\n{differences}\n"
-                    "Give those of the weights; the command takes them where --model is left out"
-                ) from error
-            raise
-        self.load_state_dict(saved["state_dict"])
-        self._begun = described, name
-
-    def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse to start from exported weights where a checkpoint with this description would be refused.
-
-        This holds for a fit, too: its validation and test samples could be among those that the weights were
-        trained on. Features are treated as in the training of the weights.
-        """
-        self._take_features(described)
-        self.check_data(dict(described), self._datamodule())
-
-    def _take_features(self, described: Mapping[str, Any]) -> None:
-        if (take := getattr(self._datamodule(), "take_features", None)) is not None:
-            take(described.get("features"))  # a user's own task may say nothing of its data
+                self._earlier = self._start_weights.load(self.start_from)
 
     def outline(self) -> Encoder | None:
         """The encoder for the trainer's data without memory for its weights, in order to count them.
@@ -273,101 +225,17 @@ class Task(LogsLosses):
             return None
         return outlined(lambda: factory(self._datamodule().spec), num_weights=sys.maxsize)
 
-    def _datamodule(self) -> Any:
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is None:
-            raise UsageError(
-                f"{type(self).__name__} takes its graph from a DataModule: "
-                "call trainer.fit(task, datamodule=...)"
-            )
-        return datamodule
-
-    def _check_kind_of_data(self) -> None:
-        """Refuse the DataModule of another task. A mixture, or a class that is not ours, is not checked."""
-        datamodule, wanted = getattr(self._trainer, "datamodule", None), task_of(self)
-        given = {cls.__name__ for cls in type(datamodule).__mro__} & {
-            row.datamodule for row in TASKS.values()
-        }
-        if wanted is not None and given and wanted.datamodule not in given:
-            raise UsageError(
-                f"{type(self).__name__} is for {wanted.title}, and the DataModule is a "
-                f"{type(datamodule).__name__}\nGive a {wanted.datamodule}"
-            )
-
-    def _has_data(self) -> bool:
-        # Lightning's own attribute: `self.trainer` raises where there is none.
-        return self._trainer is not None and getattr(self.trainer, "datamodule", None) is not None
-
-    def describe_data(self, datamodule: Any) -> dict[str, Any]:
-        """Description of the training data for checkpoints, as plain values."""
-        return {}
-
-    @classmethod
-    def data_options(
-        cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
-    ) -> list[dict[str, Any]]:
-        """Options of the DataModule with which described weights are evaluated as after their training.
-
-        For a fit these are only the options that `check_data` requires. The command applies each dict as a
-        whole, and leaves it out if the user gives one of its options.
-        """
-        return []
-
-    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse data that do not fit a checkpoint, or whose test samples it may have been trained on.
-
-        `trained` is the result of `describe_data` when the checkpoint was written. If its training began with
-        other weights, the data of those are checked, too.
-        """
-        for data in filter(None, (trained.get("data"), *_earlier(trained))):
-            try:
-                self.check_split(data, datamodule)
-            except (AttributeError, KeyError, TypeError) as error:
-                raise UsageError(
-                    f"the checkpoint's description of its training data is damaged ({error!r})\n"
-                    "Take another checkpoint of the run, or train it again"
-                ) from error
-
-    def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
-        """Refuse a split that differs from that of `trained`, the `data` of a description."""
-
-    def warn_of_drawn(self, datamodule: Any) -> None:
-        """Warn that a split drawn from other data than those of the training may test on training samples.
-
-        A draw depends on all of the data: one more line gives another split.
-        """
-        here = datamodule.describe_split()
-        is_drawn = here["name"].startswith("random") and not getattr(datamodule, "is_named", True)
-        if is_drawn and here["fingerprint"] not in self._told_of_draw:
-            self._told_of_draw.add(here["fingerprint"])
-            log.warning(
-                "these are not the data that the model was trained on. If the two overlap, the split drawn "
-                "here may test on the model's training samples. Give a file for each of training, validation "
-                "and test"
-            )
-
-    def on_validation_start(self) -> None:
-        self._check_loaded()
-
-    on_test_start = on_predict_start = on_validation_start
-
-    def _check_loaded(self) -> None:
-        if self._loaded_data and self.trainer.state.fn != "fit":
-            self.check_data(self._loaded_data, self._datamodule())
-
     def describe(self) -> dict[str, Any]:
         """Description of the model and its training data for checkpoints, as plain values."""
         if self.encoder is None or self.spec is None:
             raise UsageError("the model is not built yet, so there is nothing to describe")
-        data = self._loaded_data  # if there is any: the data at hand may only be evaluated
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
             **self.encoder.describe(),
             "spec": self.spec.to_dict(),
             "versions": versions(),
-            **({"began_with": self._earlier} if self._earlier else {}),
-            **(self.describe_data(self._datamodule()) if self._has_data() and not data else data),
+            **self._described_data(),
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -400,18 +268,14 @@ class Task(LogsLosses):
                 return self
 
             build_bounded(build, checkpoint["state_dict"])  # refuses a model far larger than these weights
-        own = {"format", "task", "encoder", "spec", "versions"}
-        # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
-        self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
-        self.__dict__["_earlier"] = _earlier(described)
-        self.__dict__["_treatment"] = described.get("features")
+        self._remember_data(described)
         if self._has_data():
             self._check_loaded()  # first, since its errors say more than those about shapes of weights
             self._take_features(self._loaded_data)
             forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
                 check_callback_states(self.trainer, checkpoint)
-                self.__dict__["_resumed"] = checkpoint
+                self._resumed = checkpoint
                 self.micro_batches.resume(checkpoint.get("graphzoo_micro_batch_size"))
                 self._resume_losses(checkpoint)
         check_loaded_weights(self, checkpoint)
@@ -422,17 +286,10 @@ class Task(LogsLosses):
         If no checkpoint is resumed but the model was trained before, its data are checked, as for exported
         weights.
         """
-        resumed = self.__dict__.pop("_resumed", None)
-        if resumed is None and self._loaded_data:
-            self.check_start(self._loaded_data, "the model")
-            if (data := self._loaded_data.get("data")) and data not in self._earlier:
-                self._earlier = [*self._earlier, data]
-        before = {"began_with": self._earlier} if self._earlier else {}
-        self._loaded_data = {**self.describe_data(self._datamodule()), **before}
+        resumed, self._resumed = self._resumed, None
+        self._begin_training(resumes=resumed is not None)
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
-        transform = getattr(self._datamodule(), "transform", None)
-        self._treatment = None if transform is None else transform.describe()
         if resumed is not None:
             check_training_state(self.trainer, resumed)
 
