@@ -1,8 +1,7 @@
-"""What all tasks share: building the encoder for the data, and describing model and data in checkpoints."""
+"""What all tasks share: a model built for the data, its checkpoints, and steps that fit the memory."""
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
 
-log = logging.getLogger(__name__)
-
 CHECKPOINT_FORMAT = 1
 # The remedy when memory runs out even for one sample at a time.
 SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more memory"
@@ -62,7 +59,8 @@ class Task(ChecksData, LogsLosses):
 
     The task takes a factory of the encoder, because the data decide the encoder's sizes. `configure_model`
     calls it with the `GraphSpec` of the DataModule. A task that is loaded without a trainer calls it with the
-    `GraphSpec` of the checkpoint.
+    `GraphSpec` of the checkpoint. `ChecksData` says what a task does about its data, `LogsLosses` how it logs
+    losses.
 
     Args:
         encoder: `GraphSpec -> Encoder`; None only for a task that is about to be loaded from a checkpoint.
@@ -123,6 +121,8 @@ class Task(ChecksData, LogsLosses):
         """Number of questions that evaluating `batches` asks; None if it is proportional to the batches."""
         return None
 
+    # The model
+
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """The decoder that fits the encoder's states."""
         raise TypeError(f"{type(self).__name__} must define build_decoder")
@@ -149,6 +149,23 @@ class Task(ChecksData, LogsLosses):
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
 
+    def outline(self) -> Encoder | None:
+        """The encoder for the trainer's data without memory for its weights, in order to count them.
+
+        None if the encoder is built already, or cannot be built without memory.
+        """
+        factory = self._factory
+        if factory is None or self.encoder is not None or not self._has_data():
+            return None
+        return outlined(lambda: factory(self._datamodule().spec), num_weights=sys.maxsize)
+
+    def expect_weights(self, weights: dict[str, Any]) -> None:
+        """Refuse to build an encoder far larger than these weights; to be called before a fit."""
+        factory = self._factory
+        if factory is not None:
+            own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
+            self._factory = lambda spec: build_bounded(lambda: factory(spec), own)
+
     def decode(self, *states: Tensor, **more: Any) -> Tensor:
         """Decode states to logits in at least single precision, whatever their own precision.
 
@@ -170,6 +187,34 @@ class Task(ChecksData, LogsLosses):
                 wide = {name: value.to(dtype) for name, value in weights.items()}
                 logits = functional_call(self.decoder, wide, states, more)
         return logits
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The dtype for features that are not part of a batch; Lightning converts only those in a batch."""
+        return next(self.parameters()).dtype
+
+    def in_precision(self, x: Tensor) -> Tensor:
+        """Features in the precision of the weights; the same object for the same `x`, as caches require."""
+        with torch.inference_mode(False):  # for training too, though a validation may come first
+            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+
+    def to_device_once(self, name: str, value: Any) -> Any:
+        """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
+        cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
+        known = cache.get(name)
+        if known is None or known[0] is not value or known[1] != self.device:
+            # one graph may serve several splits
+            same = (each for each in list(cache.values()) if each[0] is value and each[1] == self.device)
+            with torch.inference_mode(False):  # for training too, though a validation may come first
+                known = next(same, None) or (value, self.device, value.to(self.device))
+            cache[name] = known
+        return known[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies (such as that of averaged weights) and pickles leave out the graphs kept on the device."""
+        return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
+
+    # Begin of a run
 
     def setup(self, stage: str) -> None:
         """Evaluate a checkpoint with its averaged weights, and with features treated as in its training.
@@ -215,15 +260,20 @@ class Task(ChecksData, LogsLosses):
             if self.start_from:
                 self._earlier = self._start_weights.load(self.start_from)
 
-    def outline(self) -> Encoder | None:
-        """The encoder for the trainer's data without memory for its weights, in order to count them.
+    def on_fit_start(self) -> None:
+        """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.
 
-        None if the encoder is built already, or cannot be built without memory.
+        If no checkpoint is resumed but the model was trained before, its data are checked, as for exported
+        weights.
         """
-        factory = self._factory
-        if factory is None or self.encoder is not None or not self._has_data():
-            return None
-        return outlined(lambda: factory(self._datamodule().spec), num_weights=sys.maxsize)
+        resumed, self._resumed = self._resumed, None
+        self._begin_training(resumes=resumed is not None)
+        if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
+            check_settings(type(self.encoder).__name__, self.encoder.init_args)
+        if resumed is not None:
+            check_training_state(self.trainer, resumed)
+
+    # Checkpoints
 
     def describe(self) -> dict[str, Any]:
         """Description of the model and its training data for checkpoints, as plain values."""
@@ -280,26 +330,6 @@ class Task(ChecksData, LogsLosses):
                 self._resume_losses(checkpoint)
         check_loaded_weights(self, checkpoint)
 
-    def on_fit_start(self) -> None:
-        """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.
-
-        If no checkpoint is resumed but the model was trained before, its data are checked, as for exported
-        weights.
-        """
-        resumed, self._resumed = self._resumed, None
-        self._begin_training(resumes=resumed is not None)
-        if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
-            check_settings(type(self.encoder).__name__, self.encoder.init_args)
-        if resumed is not None:
-            check_training_state(self.trainer, resumed)
-
-    def expect_weights(self, weights: dict[str, Any]) -> None:
-        """Refuse to build an encoder far larger than these weights; to be called before a fit."""
-        factory = self._factory
-        if factory is not None:
-            own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
-            self._factory = lambda spec: build_bounded(lambda: factory(spec), own)
-
     @classmethod
     def from_checkpoint_dict(
         cls, checkpoint: dict[str, Any], encoder: Callable[[GraphSpec], Encoder] | None
@@ -314,6 +344,144 @@ class Task(ChecksData, LogsLosses):
         task.on_load_checkpoint(checkpoint)
         task.load_state_dict(checkpoint["state_dict"])
         return task.eval()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load weights, as in any module.
+
+        Raises:
+            UsageError: if the encoder is not built yet; the error says how to load a checkpoint.
+        """
+        if self.encoder is None and state_dict:
+            raise UsageError(
+                "the task has no weights yet: its encoder is built when the data are known\n"
+                "Take graphzoo.load(CHECKPOINT).task, or give the Trainer ckpt_path=CHECKPOINT"
+            )
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    # Training
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+        return self.part_loss(batch) if self._halved is None else self._halved.loss(batch)
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Gradients of a part of the global batch; computed in halves if memory runs out."""
+        run = partial(super().backward, *args, **kwargs)
+        run(loss) if self._halved is None else self._halved.backward(loss, run)
+
+    def part_loss(self, batch: Any) -> Tensor:
+        """Loss of any part of the global batch, see `training_step`."""
+        raise AttributeError(f"{type(self).__name__} must define part_loss")
+
+    def places_to_cut(self, batch: Any) -> list[int]:
+        """Positions at which a batch may be cut into parts, its begin and end included."""
+        return list(range(len(batch) + 1))
+
+    def sample_losses(self, batch: Any) -> Tensor:
+        """Loss of each sample of a part of the global batch, [B]; for `fit_to_memory`."""
+        raise AttributeError(f"{type(self).__name__} must define sample_losses")
+
+    @property
+    def parts_of_batch(self) -> int:
+        """Parts that a global batch is cut into, over processes and micro-batches.
+
+        Gradients are averaged over both: by DDP over processes, by Lightning over micro-batches. To get the
+        gradient of the global batch's mean loss, a part therefore multiplies its sum of losses by this number
+        and divides it by the size of the global batch. `batch_loss` does so, and handles terms that are means
+        themselves. Batches that a user accumulates are averaged.
+        """
+        return self.trainer.world_size * self.micro_batches.count
+
+    def batch_loss(
+        self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
+    ) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
+
+        The auxiliary term is averaged over the parts, of which each process has `num_parts`; None for the
+        usual number.
+        """
+        self.collect_loss(losses, num_global)
+        loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
+        if auxiliary is None:
+            return loss
+        self.log_training("train/auxiliary_loss", auxiliary.detach())
+        usual = self.parts_of_batch // self.trainer.world_size  # Lightning divides shorter steps by it, too
+        return loss + auxiliary * (usual / (num_parts or usual))
+
+    def fit_to_memory(self) -> None:
+        """Choose a size of micro-batches that fits into memory, unless the user has set one.
+
+        If memory runs out nevertheless, the step is computed in halves.
+        """
+        can_repeat = type(self).training_step is Task.training_step
+        self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
+        self.micro_batches.choose()
+
+    def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
+        """Refuse a batch whose node states alone exceed the memory: a layer needs two tensors [N, B, D].
+
+        B is `num_queries`, the queries that are computed at once; the error says to lower `option`.
+        """
+        assert self.encoder is not None
+        channels = self.encoder.out_channels
+        refuse_what_cannot_fit(
+            2 * num_nodes * num_queries * channels * 4,
+            self.device,
+            f"computing {num_queries:,} queries at once over {num_nodes:,} nodes, width {channels},",
+            f"Take a smaller {option}, or a smaller --model.encoder.hidden_channels"
+            if num_queries > 1
+            else "There cannot be less than one query: take a smaller --model.encoder.hidden_channels",
+        )
+
+    @property
+    def less_memory(self) -> str:
+        """The remedy when a training step runs out of memory, one line."""
+        if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
+            return SMALLER  # a DataModule that is not ours has no micro-batches
+        smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
+        return smaller if self.micro_batches.share > 1 else SMALLER
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Note where a step begins; it may consist of several loader items."""
+        self.micro_batches.begin_item()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Say whether validation is due."""
+        self.micro_batches.end_item()
+
+    def on_fit_end(self) -> None:
+        """Restore the settings of trainer and data from before the fit."""
+        self.micro_batches.end_fit()
+        self._halved = None
+
+    # Optimiser
+
+    @property
+    def fuses_optimizer(self) -> bool | None:
+        """Whether Adam updates all parameters in one call; None leaves the choice to torch.
+
+        On the CPU, Adam's many small operations would take longer than a small model itself. On a GPU, None
+        gives torch's `foreach` form; False would start a dozen kernels for every parameter. Under mixed
+        precision, Lightning cannot clip the gradients of fused optimisers.
+        """
+        trainer = self._trainer
+        if trainer is not None and trainer.gradient_clip_val:
+            if isinstance(trainer.precision_plugin, MixedPrecision):
+                return None
+        return True if self.device.type == "cpu" else None
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Optimiser groups: biases are not decayed."""
+        decayed = [p for name, p in self.named_parameters() if not name.endswith("bias")]
+        biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
+        return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
+
+    def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
+        """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, epochs, gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+
+    # Evaluation
 
     def attention_entropy(self, batch: Any) -> Tensor | None:
         """Entropy of the encoder's attention in each layer, [L], on a few samples of a validation batch.
@@ -340,161 +508,3 @@ class Task(ChecksData, LogsLosses):
         mine, self._bad_scores = self._bad_scores, ""
         if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
             raise stopped(self.trainer, bad)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
-        return self.part_loss(batch) if self._halved is None else self._halved.loss(batch)
-
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Gradients of a part of the global batch; computed in halves if memory runs out."""
-        run = partial(super().backward, *args, **kwargs)
-        run(loss) if self._halved is None else self._halved.backward(loss, run)
-
-    def part_loss(self, batch: Any) -> Tensor:
-        """Loss of any part of the global batch, see `training_step`."""
-        raise AttributeError(f"{type(self).__name__} must define part_loss")
-
-    def places_to_cut(self, batch: Any) -> list[int]:
-        """Positions at which a batch may be cut into parts, its begin and end included."""
-        return list(range(len(batch) + 1))
-
-    def sample_losses(self, batch: Any) -> Tensor:
-        """Loss of each sample of a part of the global batch, [B]; for `fit_to_memory`."""
-        raise AttributeError(f"{type(self).__name__} must define sample_losses")
-
-    def fit_to_memory(self) -> None:
-        """Choose a size of micro-batches that fits into memory, unless the user has set one.
-
-        If memory runs out nevertheless, the step is computed in halves.
-        """
-        can_repeat = type(self).training_step is Task.training_step
-        self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
-        self.micro_batches.choose()
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Note where a step begins; it may consist of several loader items."""
-        self.micro_batches.begin_item()
-
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Say whether validation is due."""
-        self.micro_batches.end_item()
-
-    def on_fit_end(self) -> None:
-        """Restore the settings of trainer and data from before the fit."""
-        self.micro_batches.end_fit()
-        self._halved = None
-
-    @property
-    def parts_of_batch(self) -> int:
-        """Parts that a global batch is cut into, over processes and micro-batches.
-
-        Gradients are averaged over both: by DDP over processes, by Lightning over micro-batches. To get the
-        gradient of the global batch's mean loss, a part therefore multiplies its sum of losses by this number
-        and divides it by the size of the global batch. `batch_loss` does so, and handles terms that are means
-        themselves. Batches that a user accumulates are averaged.
-        """
-        return self.trainer.world_size * self.micro_batches.count
-
-    def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
-        """Refuse a batch whose node states alone exceed the memory: a layer needs two tensors [N, B, D].
-
-        B is `num_queries`, the queries that are computed at once; the error says to lower `option`.
-        """
-        assert self.encoder is not None
-        channels = self.encoder.out_channels
-        refuse_what_cannot_fit(
-            2 * num_nodes * num_queries * channels * 4,
-            self.device,
-            f"computing {num_queries:,} queries at once over {num_nodes:,} nodes, width {channels},",
-            f"Take a smaller {option}, or a smaller --model.encoder.hidden_channels"
-            if num_queries > 1
-            else "There cannot be less than one query: take a smaller --model.encoder.hidden_channels",
-        )
-
-    @property
-    def less_memory(self) -> str:
-        """The remedy when a training step runs out of memory, one line."""
-        if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
-            return SMALLER  # a DataModule that is not ours has no micro-batches
-        smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
-        return smaller if self.micro_batches.share > 1 else SMALLER
-
-    def batch_loss(
-        self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
-    ) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
-
-        The auxiliary term is averaged over the parts, of which each process has `num_parts`; None for the
-        usual number.
-        """
-        self.collect_loss(losses, num_global)
-        loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
-        if auxiliary is None:
-            return loss
-        self.log_training("train/auxiliary_loss", auxiliary.detach())
-        usual = self.parts_of_batch // self.trainer.world_size  # Lightning divides shorter steps by it, too
-        return loss + auxiliary * (usual / (num_parts or usual))
-
-    def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
-        """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""
-        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, epochs, gamma)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
-
-    @property
-    def weight_dtype(self) -> torch.dtype:
-        """The dtype for features that are not part of a batch; Lightning converts only those in a batch."""
-        return next(self.parameters()).dtype
-
-    def in_precision(self, x: Tensor) -> Tensor:
-        """Features in the precision of the weights; the same object for the same `x`, as caches require."""
-        with torch.inference_mode(False):  # for training too, though a validation may come first
-            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
-
-    @property
-    def fuses_optimizer(self) -> bool | None:
-        """Whether Adam updates all parameters in one call; None leaves the choice to torch.
-
-        On the CPU, Adam's many small operations would take longer than a small model itself. On a GPU, None
-        gives torch's `foreach` form; False would start a dozen kernels for every parameter. Under mixed
-        precision, Lightning cannot clip the gradients of fused optimisers.
-        """
-        trainer = self._trainer
-        if trainer is not None and trainer.gradient_clip_val:
-            if isinstance(trainer.precision_plugin, MixedPrecision):
-                return None
-        return True if self.device.type == "cpu" else None
-
-    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Optimiser groups: biases are not decayed."""
-        decayed = [p for name, p in self.named_parameters() if not name.endswith("bias")]
-        biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
-        return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies (such as that of averaged weights) and pickles leave out the graphs kept on the device."""
-        return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load weights, as in any module.
-
-        Raises:
-            UsageError: if the encoder is not built yet; the error says how to load a checkpoint.
-        """
-        if self.encoder is None and state_dict:
-            raise UsageError(
-                "the task has no weights yet: its encoder is built when the data are known\n"
-                "Take graphzoo.load(CHECKPOINT).task, or give the Trainer ckpt_path=CHECKPOINT"
-            )
-        return super().load_state_dict(state_dict, *args, **kwargs)
-
-    def to_device_once(self, name: str, value: Any) -> Any:
-        """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
-        cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
-        known = cache.get(name)
-        if known is None or known[0] is not value or known[1] != self.device:
-            # one graph may serve several splits
-            same = (each for each in list(cache.values()) if each[0] is value and each[1] == self.device)
-            with torch.inference_mode(False):  # for training too, though a validation may come first
-                known = next(same, None) or (value, self.device, value.to(self.device))
-            cache[name] = known
-        return known[2]
