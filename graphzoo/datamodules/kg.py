@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,13 +15,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded, write_meta
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, loaded, write_meta
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
     TrainingBatches,
     TrainingSampler,
     evaluation_loader,
     permute,
+)
+from graphzoo.datamodules.neighbourhood_sizes import (
+    NeighbourhoodSizes,
+    near_in_words,
+    query_cost,
 )
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import triple_keys
@@ -41,10 +45,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-# "auto": entities in training and in evaluation (also the size above which it applies), validation triples
-_AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
-# for `step_costs`
-_COUNTED_QUERIES, _FACTS_OF_A_STATE, _COST_NEAR = 32, 20, 2
+_AUTO_VALID = 250  # validation triples with neighbourhoods "auto"
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -142,16 +143,11 @@ class KGDataModule(GraphDataModule):
         self.max_valid_triples = max_valid_triples
         check_choice("validate_on", validate_on, ("training", "inference"))
         self.validate_on = validate_on
-        if isinstance(neighbourhood, str) and neighbourhood != "auto":
-            raise UsageError(f"neighbourhood must be a number of entities or 'auto', got {neighbourhood!r}")
-        check_neighbourhoods(neighbourhood, eval_neighbourhood)
-        self.later_neighbourhoods = dict(later_neighbourhoods or {})
-        _check_later(self.later_neighbourhoods, neighbourhood)
+        self._sizes = NeighbourhoodSizes(
+            neighbourhood, dict(later_neighbourhoods or {}), eval_neighbourhood, relation_share, protocol
+        )
         self.test_both = test_both
         self.leave_out = _names_to_leave_out(leave_out or "")
-        self._asked = neighbourhood, eval_neighbourhood
-        # made now to check its arguments before the data are loaded
-        self._spec = NeighbourhoodSpec(_EVAL_AUTO, relation_share, protocol)
         self.hides: RemoveFacts = "exact"  # edges hidden from a training query; set by the task
         self.knows_answers = True  # whether training batches bring known answers; set by the task
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
@@ -332,60 +328,11 @@ class KGDataModule(GraphDataModule):
         """Test queries: every test triple in both directions."""
         return 2 * len(self.triples("test"))
 
-    @property
-    def protocol_in_words(self) -> str | None:
-        """Where queries are evaluated, in words; None for a model without neighbourhoods."""
-        spec = self.neighbourhoods
-        if spec is None:
-            return None
-        if spec.protocol == "whole_graph" or spec.num_nodes >= self._graph_of("test").num_entities:
-            return "on the whole graph"
-        return f"in neighbourhoods of {spec.num_nodes:,} entities"
-
-    @property
-    def asks_near(self) -> bool:
-        """Whether a summary should say where queries are asked: with neighbourhoods or `fact_dropout`."""
-        return self.neighbourhood is not None or isinstance(self._asked[0], int) or self.fact_dropout > 0
-
-    def describe_queries(self) -> str:
-        """Where queries are asked, in words."""
-        spec = self.neighbourhoods
-        if spec is None:
-            size = self._asked[0]
-            few = f", which has no more than {size:,} entities" if isinstance(size, int) else ""
-            others = {"eval_neighbourhood": self._asked[1], "later_neighbourhoods": self.later_neighbourhoods}
-            unused = [name for name, value in others.items() if value]
-            unused_words = f"; {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used"
-            hidden = self._hidden_in_words("; trained")
-            return f"in the whole graph{few}{unused_words if unused else ''}{hidden}"
-        whole = self.spec.num_nodes
-        later = "".join(
-            f", {'the whole graph' if size >= whole else f'{size:,}'} from epoch {epoch + 1} on"
-            for epoch, size in sorted(self.later_neighbourhoods.items())
-        )
-        trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
-        trained += self._hidden_in_words(",")
-        most, num_valid = self._max_valid(), len(self.triples("valid"))
-        some = most is not None and most < num_valid
-        validated = f", validated on {most:,} of {num_valid:,} triples" if some else ""
-        sized = " (by the size of the graph)" if self._asked[0] == "auto" else ""
-        return f"{trained}; evaluated {self.protocol_in_words}{validated}{sized}"
-
-    def _hidden_in_words(self, first: str) -> str:
-        share = f"{100 * self.fact_dropout:g}%"
-        return f"{first} with {share} of the facts hidden" if self.fact_dropout else ""
-
     def _max_valid(self) -> int | None:
         """Largest number of validation triples to ask about; None for all."""
-        if self.max_valid_triples is None and self._asked[0] == "auto" and self.neighbourhood is not None:
+        if self.max_valid_triples is None and self._sizes.is_auto and self.neighbourhood is not None:
             return _AUTO_VALID
         return self.max_valid_triples
-
-    @property
-    def largest_epoch(self) -> int:
-        """The epoch, from 0, whose training neighbourhoods have most entities."""
-        sizes = {0: self.neighbourhood or 0, **self.later_neighbourhoods}
-        return max(sizes, key=lambda epoch: sizes[epoch])
 
     @property
     def num_micro_batches(self) -> int:
@@ -462,45 +409,49 @@ class KGDataModule(GraphDataModule):
             self._dropout = FactDropout(graph.train, *sizes, self.fact_dropout, self.seed)
         return self._dropout
 
+    # Where queries are asked
+
     @property
     def neighbourhood(self) -> int | None:
         """Entities of a training query's neighbourhood; None for the whole graph."""
-        size, num_entities = self._asked[0], self.knowledge_graph.num_entities
-        if size == "auto":
-            size = _AUTO if num_entities > _EVAL_AUTO else None
-        return None if size is None or size >= num_entities else size
+        return self._sizes.in_training(self.knowledge_graph.num_entities)
 
     @property
     def neighbourhoods(self) -> NeighbourhoodSpec | None:
         """How queries get their neighbourhoods in evaluation; None if they see the whole graph."""
-        if self.neighbourhood is None:
-            return None
-        usual = _EVAL_AUTO if self._asked[0] == "auto" else self.neighbourhood
-        return replace(self._spec, num_nodes=self._asked[1] or usual)
+        return self._sizes.in_evaluation(self.knowledge_graph.num_entities)
+
+    @property
+    def later_neighbourhoods(self) -> dict[int, int]:
+        """Other sizes in training from later epochs on, {epoch: K}."""
+        return self._sizes.later
+
+    @property
+    def largest_epoch(self) -> int:
+        """The epoch, from 0, whose training neighbourhoods have most entities."""
+        sizes = {0: self.neighbourhood or 0, **self.later_neighbourhoods}
+        return max(sizes, key=lambda epoch: sizes[epoch])
 
     def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler | None]:
         """Samplers by the first epoch of their use; None is the whole graph. Empty without neighbourhoods."""
+        if not self._samplers:
+            sizes = self._sizes.by_epoch(self.knowledge_graph.num_entities)
+            self._samplers = {epoch: self._near("train", size) for epoch, size in sizes.items()}
+        return self._samplers
+
+    def _near(self, split: str, size: int) -> NeighbourhoodSampler | None:
+        """Sampler of neighbourhoods of this size; None where that is the whole graph."""
         from graphzoo.sampling import NeighbourhoodSampler
 
-        if self.neighbourhood is None:
-            return {}
-        if not self._samplers:
-            share, graph = self._spec.relation_share, self.graph("train")
-            sizes = {0: self.neighbourhood, **self.later_neighbourhoods}
-            self._samplers = {
-                epoch: NeighbourhoodSampler(graph, size, relation_share=share)
-                if size < graph.num_nodes
-                else None
-                for epoch, size in sizes.items()
-            }
-        return self._samplers
+        graph = self.graph(split)
+        if size >= graph.num_nodes:
+            return None
+        return NeighbourhoodSampler(graph, size, relation_share=self._sizes.relation_share)
 
     def step_costs(self) -> dict[int, float]:
         """Cost of a training step from an epoch on, as a multiple of that in the first epoch.
 
-        The cost is estimated from a few training queries. Passing a message along a fact counts 1, and the
-        state of an entity 20. A neighbourhood counts twice, because it has to be chosen, and small graphs are
-        less efficient. Empty if all epochs cost the same.
+        It is estimated from a few training queries, see `query_cost`. Empty if all epochs cost the same.
         """
         samplers = self._training_neighbourhoods()
         if len(samplers) < 2:
@@ -511,23 +462,41 @@ class KGDataModule(GraphDataModule):
     @property
     def test_cost(self) -> float:
         """Cost of a test query as a multiple of that under the own protocol alone; see `test_both`."""
-        from graphzoo.sampling import NeighbourhoodSampler
-
-        spec, graph = self.neighbourhoods, self.graph("test")
-        if spec is None or not self.test_both or spec.num_nodes >= graph.num_nodes or not self.num_tested:
+        spec = self.neighbourhoods
+        if spec is None or not self.test_both or not self.num_tested:
             return 1.0
-        near = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
+        if (near := self._near("test", spec.num_nodes)) is None:
+            return 1.0
         ratio = self._cost("test", None) / self._cost("test", near)
         return 1 + (ratio if spec.protocol == "neighbourhood" else 1 / ratio)
 
     def _cost(self, split: str, sampler: NeighbourhoodSampler | None) -> float:
-        """Cost of a few queries of a split, in facts that messages pass along; see `step_costs`."""
-        head, relation, _ = self.triples(split)[:_COUNTED_QUERIES].unbind(1)
-        if sampler is None:
-            graph = self.graph(split)
-            return len(head) * (graph.num_edges + _FACTS_OF_A_STATE * graph.num_nodes)
-        near = sampler(head, relation)[0]
-        return _COST_NEAR * (near.num_edges + _FACTS_OF_A_STATE * near.nodes.numel())
+        return query_cost(self.triples(split), self.graph(split), sampler)
+
+    @property
+    def asks_near(self) -> bool:
+        """Whether a summary should say where queries are asked: with neighbourhoods or `fact_dropout`."""
+        return self.neighbourhood is not None or isinstance(self._sizes.trained, int) or self.fact_dropout > 0
+
+    @property
+    def protocol_in_words(self) -> str | None:
+        """Where queries are evaluated, in words; None for a model without neighbourhoods."""
+        spec, whole = self.neighbourhoods, self._graph_of("test").num_entities
+        if spec is None:
+            return None
+        return near_in_words(whole if spec.protocol == "whole_graph" else spec.num_nodes, "entities", whole)
+
+    def describe_queries(self) -> str:
+        """Where queries are asked, in words."""
+        hidden = f" with {100 * self.fact_dropout:g}% of the facts hidden" if self.fact_dropout else ""
+        trained, evaluated = self._sizes.in_words(self.spec.num_nodes), self.protocol_in_words
+        if evaluated is None:
+            return f"{trained}; trained{hidden}" if hidden else trained
+        most, num_valid = self._max_valid(), len(self.triples("valid"))
+        some = most is not None and most < num_valid
+        validated = f", validated on {most:,} of {num_valid:,} triples" if some else ""
+        sized = " (by the size of the graph)" if self._sizes.is_auto else ""
+        return f"{trained}{',' if hidden else ''}{hidden}; evaluated {evaluated}{validated}{sized}"
 
     def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
         """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
@@ -622,16 +591,6 @@ def _check_hide(hide: str, micro_batch_size: int | None, neighbourhood: int | st
         raise UsageError(
             "in neighbourhoods every query hides its own fact: leave out --data.hide or --data.neighbourhood"
         )
-
-
-def _check_later(sizes: dict[int, int], neighbourhood: int | str | None) -> None:
-    for epoch, size in sizes.items():
-        if epoch < 1 or size < 2:
-            raise UsageError(
-                f"later_neighbourhoods take epochs from 1 on and sizes from 2 on, got {epoch}: {size}"
-            )
-    if sizes and neighbourhood is None:
-        raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
 
 
 def _names_to_leave_out(names: str) -> list[str]:
