@@ -23,17 +23,14 @@ from graphzoo.datamodules.batches import (
     evaluation_loader,
     permute,
 )
-from graphzoo.datamodules.neighbourhood_sizes import (
-    NeighbourhoodSizes,
-    near_in_words,
-    query_cost,
-)
+from graphzoo.datamodules.left_out import names_to_leave_out, without_triples_of
+from graphzoo.datamodules.neighbourhood_sizes import NeighbourhoodSizes, near_in_words, query_cost
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import triple_keys
 from graphzoo.datasets.kg.graph import KnowledgeGraph, parts_of
 from graphzoo.datasets.kg.load import load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
-from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
+from graphzoo.datasets.kg.table import find_source
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
@@ -147,7 +144,7 @@ class KGDataModule(GraphDataModule):
             neighbourhood, dict(later_neighbourhoods or {}), eval_neighbourhood, relation_share, protocol
         )
         self.test_both = test_both
-        self.leave_out = _names_to_leave_out(leave_out or "")
+        self.leave_out = names_to_leave_out(leave_out or "")
         self.hides: RemoveFacts = "exact"  # edges hidden from a training query; set by the task
         self.knows_answers = True  # whether training batches bring known answers; set by the task
         self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
@@ -238,26 +235,10 @@ class KGDataModule(GraphDataModule):
     ) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
         if not self.leave_out:
             return graphs
-        unseen = []
-        for name in self.leave_out:
-            graph, inference = load_knowledge_graph(name, root=self.root, download=download)
-            unseen.append(inference or graph)
-            is_second = graphs[1] is not None and unseen[-1].fingerprint == graphs[1].fingerprint
-            if is_second and self.validate_on == "inference":
-                raise UsageError(
-                    f"validate_on inference validates on {unseen[-1].name}, which --data.leave_out {name} "
-                    "leaves out\nDrop one of the two"
-                )
-        graph = graphs[0].without(unseen)
-        if not len(graph.train):
-            raise UsageError(f"{graph.name} has no training triples left without {', '.join(self.leave_out)}")
-        _log.info(
-            "%s: %d of %d training triples left out",
-            graph.name,
-            len(graphs[0].train) - len(graph.train),
-            len(graphs[0].train),
-        )
-        return graph, graphs[1]
+        graph, inference = graphs
+        validated = inference if self.validate_on == "inference" else None
+        kept = without_triples_of(graph, self.leave_out, validated, root=self.root, download=download)
+        return kept, inference
 
     @property
     def knowledge_graph(self) -> KnowledgeGraph:
@@ -591,9 +572,3 @@ def _check_hide(hide: str, micro_batch_size: int | None, neighbourhood: int | st
         raise UsageError(
             "in neighbourhoods every query hides its own fact: leave out --data.hide or --data.neighbourhood"
         )
-
-
-def _names_to_leave_out(names: str) -> list[str]:
-    chosen = [part.strip() for part in names.split(",") if part.strip()]
-    pairs = [name for name in list_knowledge_graphs() if find_source(name).inductive is not None]
-    return [find_source(name).name for part in chosen for name in (pairs if part == "inductive" else [part])]
