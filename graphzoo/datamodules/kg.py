@@ -28,7 +28,7 @@ from graphzoo.datamodules.neighbourhood_sizes import NeighbourhoodSizes, near_in
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import triple_keys
 from graphzoo.datasets.kg.graph import KnowledgeGraph, parts_of
-from graphzoo.datasets.kg.load import load_knowledge_graph
+from graphzoo.datasets.kg.load import Pair, load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
 from graphzoo.datasets.kg.table import find_source
 from graphzoo.encoders.pyg_form import has_other_forms
@@ -147,7 +147,7 @@ class KGDataModule(GraphDataModule):
         self.leave_out = names_to_leave_out(leave_out or "")
         self.hides: RemoveFacts = "exact"  # edges hidden from a training query; set by the task
         self.knows_answers = True  # whether training batches bring known answers; set by the task
-        self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
+        self._graphs: Pair | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
         self._samplers: dict[int, NeighbourhoodSampler | None] = {}
@@ -193,6 +193,8 @@ class KGDataModule(GraphDataModule):
         module._graphs = module._leave_out((graph, None), module.download)
         return module
 
+    # Loading
+
     def prepare_data(self) -> None:
         """Fetch and parse once per machine, including the data sets of `leave_out`."""
         super().prepare_data()
@@ -212,7 +214,7 @@ class KGDataModule(GraphDataModule):
             _check_validated(*self._graphs)
         self._check_processes()
 
-    def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+    def _load(self, download: bool | None) -> Pair:
         if self._graphs is not None:
             return self._graphs
         if self.path is not None:
@@ -223,22 +225,37 @@ class KGDataModule(GraphDataModule):
             _check_drawn(graphs[0], self.split_index)
         return graphs
 
-    @property
-    def num_splits(self) -> int | None:
-        """How many splits there are; None if splits are drawn, one for each index."""
-        if self.path is None:
-            return None if self._is_drawn else 1
-        return None if from_files(self.path)[0].split_name != "given" else 1
-
-    def _leave_out(
-        self, graphs: tuple[KnowledgeGraph, KnowledgeGraph | None], download: bool | None
-    ) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+    def _leave_out(self, graphs: Pair, download: bool | None) -> Pair:
         if not self.leave_out:
             return graphs
         graph, inference = graphs
         validated = inference if self.validate_on == "inference" else None
         kept = without_triples_of(graph, self.leave_out, validated, root=self.root, download=download)
         return kept, inference
+
+    def _loaded(self) -> Pair:
+        return loaded(self._graphs)
+
+    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
+        """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
+        directory = Path(directory)
+        names = ("knowledge_graph.npz", "inference_graph.npz")
+        graphs = {name: g for name, g in zip(names, self._loaded(), strict=True) if g is not None}
+        for name, graph in graphs.items():
+            graph.save(directory / name)
+        path = self.path
+        meta = {
+            "format": 1,
+            "name": self.name,
+            "path": path if path is None or isinstance(path, str) else [str(part) for part in path],
+            "fingerprint": self.fingerprint,
+            "split_name": self.knowledge_graph.split_name,
+            "spec": self.spec.to_dict(),
+            "graphs": list(graphs),
+        }
+        write_meta(directory, meta)
+
+    # What the data are
 
     @property
     def knowledge_graph(self) -> KnowledgeGraph:
@@ -249,6 +266,12 @@ class KGDataModule(GraphDataModule):
     def inference_graph(self) -> KnowledgeGraph | None:
         """The graph that is tested on when it is another one, else None."""
         return self._loaded()[1]
+
+    def _graph_of(self, split: str) -> KnowledgeGraph:
+        split = _split(split)
+        graph, inference = self._loaded()
+        second = split == "test" or (split == "valid" and self.validate_on == "inference")
+        return inference if inference is not None and second else graph
 
     @property
     def spec(self) -> GraphSpec:
@@ -274,9 +297,12 @@ class KGDataModule(GraphDataModule):
         """Names of the relations that are trained on."""
         return self.knowledge_graph.relations
 
-    def sources(self, split: str) -> dict[str, int]:
-        """Name of the evaluated graph, and where its `QueryBatch.target_index` begins."""
-        return {self._graph_of(split).name: 0}
+    @property
+    def num_splits(self) -> int | None:
+        """How many splits there are; None if splits are drawn, one for each index."""
+        if self.path is None:
+            return None if self._is_drawn else 1
+        return None if from_files(self.path)[0].split_name != "given" else 1
 
     def describe_split(self) -> dict[str, Any]:
         """Name, index, fingerprint and sizes of the split, for results and checkpoints."""
@@ -304,21 +330,9 @@ class KGDataModule(GraphDataModule):
             words["valid"] += " of the second graph"
         return sizes | {what: len(self.triples(split)) for split, what in words.items()}
 
-    @property
-    def num_tested(self) -> int:
-        """Test queries: every test triple in both directions."""
-        return 2 * len(self.triples("test"))
-
-    def _max_valid(self) -> int | None:
-        """Largest number of validation triples to ask about; None for all."""
-        if self.max_valid_triples is None and self._sizes.is_auto and self.neighbourhood is not None:
-            return _AUTO_VALID
-        return self.max_valid_triples
-
-    @property
-    def num_micro_batches(self) -> int:
-        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
-        return self._training_sampler().num_in_step
+    def sources(self, split: str) -> dict[str, int]:
+        """Name of the evaluated graph, and where its `QueryBatch.target_index` begins."""
+        return {self._graph_of(split).name: 0}
 
     def triples(self, split: str, source: int = 0) -> Tensor:
         """The triples of a split, [n, 3], from the graph that it is asked on; "predict" means "test"."""
@@ -362,33 +376,6 @@ class KGDataModule(GraphDataModule):
                 known = self._graph_of(split).known_triples()
             self._answers[key] = AnswerIndex(known, self._graph_of(split).num_entities, graph.num_relations)
         return self._answers[key]
-
-    def _training(self) -> Feed:
-        batches = self.training_batches()
-        return batches, self._training_sampler(), 1 if batches.samplers else 0
-
-    def training_batches(self) -> TrainingBatches:
-        """The data set that makes a `TripleBatch` of positions of triples."""
-        graph = self.knowledge_graph
-        answers = self.answers("train") if self.knows_answers else None
-        near = self._training_neighbourhoods()
-        return TrainingBatches(
-            graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch", self._drops()
-        )
-
-    def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
-        """Mask of the training facts that queries of an epoch see, [n], bool; None for all."""
-        dropout = self._drops()
-        return None if dropout is None else dropout.kept(epoch)
-
-    def _drops(self) -> FactDropout | None:
-        from graphzoo.sampling import FactDropout
-
-        if self.fact_dropout and self._dropout is None:
-            graph = self.knowledge_graph
-            sizes = graph.num_entities, graph.num_relations
-            self._dropout = FactDropout(graph.train, *sizes, self.fact_dropout, self.seed)
-        return self._dropout
 
     # Where queries are asked
 
@@ -479,30 +466,61 @@ class KGDataModule(GraphDataModule):
         sized = " (by the size of the graph)" if self._sizes.is_auto else ""
         return f"{trained}{',' if hidden else ''}{hidden}; evaluated {evaluated}{validated}{sized}"
 
-    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
-        """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
-        directory = Path(directory)
-        names = ("knowledge_graph.npz", "inference_graph.npz")
-        graphs = {name: g for name, g in zip(names, self._loaded(), strict=True) if g is not None}
-        for name, graph in graphs.items():
-            graph.save(directory / name)
-        path = self.path
-        meta = {
-            "format": 1,
-            "name": self.name,
-            "path": path if path is None or isinstance(path, str) else [str(part) for part in path],
-            "fingerprint": self.fingerprint,
-            "split_name": self.knowledge_graph.split_name,
-            "spec": self.spec.to_dict(),
-            "graphs": list(graphs),
-        }
-        write_meta(directory, meta)
+    # Training
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
+        return self._training_sampler().num_in_step
+
+    def _training(self) -> Feed:
+        batches = self.training_batches()
+        return batches, self._training_sampler(), 1 if batches.samplers else 0
+
+    def training_batches(self) -> TrainingBatches:
+        """The data set that makes a `TripleBatch` of positions of triples."""
+        graph = self.knowledge_graph
+        answers = self.answers("train") if self.knows_answers else None
+        near = self._training_neighbourhoods()
+        return TrainingBatches(
+            graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch", self._drops()
+        )
+
+    def _training_sampler(self) -> TrainingSampler:
+        return self._sampler(TrainingSampler, len(self.knowledge_graph.train))
+
+    def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
+        """Mask of the training facts that queries of an epoch see, [n], bool; None for all."""
+        dropout = self._drops()
+        return None if dropout is None else dropout.kept(epoch)
+
+    def _drops(self) -> FactDropout | None:
+        from graphzoo.sampling import FactDropout
+
+        if self.fact_dropout and self._dropout is None:
+            graph = self.knowledge_graph
+            sizes = graph.num_entities, graph.num_relations
+            self._dropout = FactDropout(graph.train, *sizes, self.fact_dropout, self.seed)
+        return self._dropout
+
+    # Evaluation
 
     @property
     def num_valid(self) -> int:
         """Queries of a validation, two for a triple."""
         count, most = len(self.triples("valid")), self._max_valid()
         return 2 * (count if most is None else min(count, most))
+
+    def _max_valid(self) -> int | None:
+        """Largest number of validation triples to ask about; None for all."""
+        if self.max_valid_triples is None and self._sizes.is_auto and self.neighbourhood is not None:
+            return _AUTO_VALID
+        return self.max_valid_triples
+
+    @property
+    def num_tested(self) -> int:
+        """Test queries: every test triple in both directions."""
+        return 2 * len(self.triples("test"))
 
     def evaluation_batches(self, split: str, *, source: int = 0, first: int = 0) -> EvaluationBatches:
         """The queries of "valid" (those of `max_valid_triples`) or "test"; see `EvaluationBatches`."""
@@ -519,18 +537,6 @@ class KGDataModule(GraphDataModule):
 
     def _evaluation_loader(self, split: str) -> DataLoader[QueryBatch]:
         return evaluation_loader(self.evaluation_batches(split), self.trainer, self.num_workers)
-
-    def _training_sampler(self) -> TrainingSampler:
-        return self._sampler(TrainingSampler, len(self.knowledge_graph.train))
-
-    def _graph_of(self, split: str) -> KnowledgeGraph:
-        split = _split(split)
-        graph, inference = self._loaded()
-        second = split == "test" or (split == "valid" and self.validate_on == "inference")
-        return inference if inference is not None and second else graph
-
-    def _loaded(self) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
-        return loaded(self._graphs)
 
 
 def _split(name: str) -> str:
