@@ -250,17 +250,6 @@ class GraphDataModule(LightningDataModule, metaclass=_TakesGraph):
         write_meta(directory, meta | facts)
 
 
-def check_neighbourhoods(neighbourhood: int | str | None, eval_neighbourhood: int | None) -> None:
-    """Check the sizes of neighbourhoods in training and evaluation."""
-    size = None if isinstance(neighbourhood, str) else neighbourhood
-    check_whole(at_least=2, neighbourhood=size, eval_neighbourhood=eval_neighbourhood)
-    if eval_neighbourhood is not None and neighbourhood is None:
-        raise UsageError(
-            f"eval_neighbourhood {eval_neighbourhood} is for models that train in neighbourhoods: "
-            "give --data.neighbourhood too, or leave it out"
-        )
-
-
 def loaded(part: _Part | None) -> _Part:
     """Return a part of a DataModule that its `setup` has made.
 

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded, write_meta
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, loaded, write_meta
 from graphzoo.datamodules.batches import (
     EvaluationBatches,
     TrainingBatches,
@@ -24,12 +23,14 @@ from graphzoo.datamodules.batches import (
     evaluation_loader,
     permute,
 )
+from graphzoo.datamodules.left_out import names_to_leave_out, without_triples_of
+from graphzoo.datamodules.neighbourhood_sizes import NeighbourhoodSizes, near_in_words, query_cost
 from graphzoo.datasets.kg.answers import AnswerIndex
 from graphzoo.datasets.kg.build import triple_keys
 from graphzoo.datasets.kg.graph import KnowledgeGraph, parts_of
-from graphzoo.datasets.kg.load import load_knowledge_graph
+from graphzoo.datasets.kg.load import Pair, load_knowledge_graph
 from graphzoo.datasets.kg.own import from_files, split_triples
-from graphzoo.datasets.kg.table import find_source, list_knowledge_graphs
+from graphzoo.datasets.kg.table import find_source
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import UsageError, check_choice, check_range, check_whole
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch
@@ -41,10 +42,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-# "auto": entities in training and in evaluation (also the size above which it applies), validation triples
-_AUTO, _EVAL_AUTO, _AUTO_VALID = 300, 1000, 250
-# for `step_costs`
-_COUNTED_QUERIES, _FACTS_OF_A_STATE, _COST_NEAR = 32, 20, 2
+_AUTO_VALID = 250  # validation triples with neighbourhoods "auto"
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -142,19 +140,14 @@ class KGDataModule(GraphDataModule):
         self.max_valid_triples = max_valid_triples
         check_choice("validate_on", validate_on, ("training", "inference"))
         self.validate_on = validate_on
-        if isinstance(neighbourhood, str) and neighbourhood != "auto":
-            raise UsageError(f"neighbourhood must be a number of entities or 'auto', got {neighbourhood!r}")
-        check_neighbourhoods(neighbourhood, eval_neighbourhood)
-        self.later_neighbourhoods = dict(later_neighbourhoods or {})
-        _check_later(self.later_neighbourhoods, neighbourhood)
+        self._sizes = NeighbourhoodSizes(
+            neighbourhood, dict(later_neighbourhoods or {}), eval_neighbourhood, relation_share, protocol
+        )
         self.test_both = test_both
-        self.leave_out = _names_to_leave_out(leave_out or "")
-        self._asked = neighbourhood, eval_neighbourhood
-        # made now to check its arguments before the data are loaded
-        self._spec = NeighbourhoodSpec(_EVAL_AUTO, relation_share, protocol)
+        self.leave_out = names_to_leave_out(leave_out or "")
         self.hides: RemoveFacts = "exact"  # edges hidden from a training query; set by the task
         self.knows_answers = True  # whether training batches bring known answers; set by the task
-        self._graphs: tuple[KnowledgeGraph, KnowledgeGraph | None] | None = None
+        self._graphs: Pair | None = None
         self._answers: dict[str, AnswerIndex] = {}
         self._message_graphs: dict[str, RelationalGraph] = {}
         self._samplers: dict[int, NeighbourhoodSampler | None] = {}
@@ -200,6 +193,8 @@ class KGDataModule(GraphDataModule):
         module._graphs = module._leave_out((graph, None), module.download)
         return module
 
+    # Loading
+
     def prepare_data(self) -> None:
         """Fetch and parse once per machine, including the data sets of `leave_out`."""
         super().prepare_data()
@@ -219,7 +214,7 @@ class KGDataModule(GraphDataModule):
             _check_validated(*self._graphs)
         self._check_processes()
 
-    def _load(self, download: bool | None) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+    def _load(self, download: bool | None) -> Pair:
         if self._graphs is not None:
             return self._graphs
         if self.path is not None:
@@ -230,38 +225,37 @@ class KGDataModule(GraphDataModule):
             _check_drawn(graphs[0], self.split_index)
         return graphs
 
-    @property
-    def num_splits(self) -> int | None:
-        """How many splits there are; None if splits are drawn, one for each index."""
-        if self.path is None:
-            return None if self._is_drawn else 1
-        return None if from_files(self.path)[0].split_name != "given" else 1
-
-    def _leave_out(
-        self, graphs: tuple[KnowledgeGraph, KnowledgeGraph | None], download: bool | None
-    ) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
+    def _leave_out(self, graphs: Pair, download: bool | None) -> Pair:
         if not self.leave_out:
             return graphs
-        unseen = []
-        for name in self.leave_out:
-            graph, inference = load_knowledge_graph(name, root=self.root, download=download)
-            unseen.append(inference or graph)
-            is_second = graphs[1] is not None and unseen[-1].fingerprint == graphs[1].fingerprint
-            if is_second and self.validate_on == "inference":
-                raise UsageError(
-                    f"validate_on inference validates on {unseen[-1].name}, which --data.leave_out {name} "
-                    "leaves out\nDrop one of the two"
-                )
-        graph = graphs[0].without(unseen)
-        if not len(graph.train):
-            raise UsageError(f"{graph.name} has no training triples left without {', '.join(self.leave_out)}")
-        _log.info(
-            "%s: %d of %d training triples left out",
-            graph.name,
-            len(graphs[0].train) - len(graph.train),
-            len(graphs[0].train),
-        )
-        return graph, graphs[1]
+        graph, inference = graphs
+        validated = inference if self.validate_on == "inference" else None
+        kept = without_triples_of(graph, self.leave_out, validated, root=self.root, download=download)
+        return kept, inference
+
+    def _loaded(self) -> Pair:
+        return loaded(self._graphs)
+
+    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
+        """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
+        directory = Path(directory)
+        names = ("knowledge_graph.npz", "inference_graph.npz")
+        graphs = {name: g for name, g in zip(names, self._loaded(), strict=True) if g is not None}
+        for name, graph in graphs.items():
+            graph.save(directory / name)
+        path = self.path
+        meta = {
+            "format": 1,
+            "name": self.name,
+            "path": path if path is None or isinstance(path, str) else [str(part) for part in path],
+            "fingerprint": self.fingerprint,
+            "split_name": self.knowledge_graph.split_name,
+            "spec": self.spec.to_dict(),
+            "graphs": list(graphs),
+        }
+        write_meta(directory, meta)
+
+    # What the data are
 
     @property
     def knowledge_graph(self) -> KnowledgeGraph:
@@ -272,6 +266,12 @@ class KGDataModule(GraphDataModule):
     def inference_graph(self) -> KnowledgeGraph | None:
         """The graph that is tested on when it is another one, else None."""
         return self._loaded()[1]
+
+    def _graph_of(self, split: str) -> KnowledgeGraph:
+        split = _split(split)
+        graph, inference = self._loaded()
+        second = split == "test" or (split == "valid" and self.validate_on == "inference")
+        return inference if inference is not None and second else graph
 
     @property
     def spec(self) -> GraphSpec:
@@ -297,9 +297,12 @@ class KGDataModule(GraphDataModule):
         """Names of the relations that are trained on."""
         return self.knowledge_graph.relations
 
-    def sources(self, split: str) -> dict[str, int]:
-        """Name of the evaluated graph, and where its `QueryBatch.target_index` begins."""
-        return {self._graph_of(split).name: 0}
+    @property
+    def num_splits(self) -> int | None:
+        """How many splits there are; None if splits are drawn, one for each index."""
+        if self.path is None:
+            return None if self._is_drawn else 1
+        return None if from_files(self.path)[0].split_name != "given" else 1
 
     def describe_split(self) -> dict[str, Any]:
         """Name, index, fingerprint and sizes of the split, for results and checkpoints."""
@@ -327,70 +330,9 @@ class KGDataModule(GraphDataModule):
             words["valid"] += " of the second graph"
         return sizes | {what: len(self.triples(split)) for split, what in words.items()}
 
-    @property
-    def num_tested(self) -> int:
-        """Test queries: every test triple in both directions."""
-        return 2 * len(self.triples("test"))
-
-    @property
-    def protocol_in_words(self) -> str | None:
-        """Where queries are evaluated, in words; None for a model without neighbourhoods."""
-        spec = self.neighbourhoods
-        if spec is None:
-            return None
-        if spec.protocol == "whole_graph" or spec.num_nodes >= self._graph_of("test").num_entities:
-            return "on the whole graph"
-        return f"in neighbourhoods of {spec.num_nodes:,} entities"
-
-    @property
-    def asks_near(self) -> bool:
-        """Whether a summary should say where queries are asked: with neighbourhoods or `fact_dropout`."""
-        return self.neighbourhood is not None or isinstance(self._asked[0], int) or self.fact_dropout > 0
-
-    def describe_queries(self) -> str:
-        """Where queries are asked, in words."""
-        spec = self.neighbourhoods
-        if spec is None:
-            size = self._asked[0]
-            few = f", which has no more than {size:,} entities" if isinstance(size, int) else ""
-            others = {"eval_neighbourhood": self._asked[1], "later_neighbourhoods": self.later_neighbourhoods}
-            unused = [name for name, value in others.items() if value]
-            unused_words = f"; {' and '.join(unused)} {'is' if len(unused) == 1 else 'are'} not used"
-            hidden = self._hidden_in_words("; trained")
-            return f"in the whole graph{few}{unused_words if unused else ''}{hidden}"
-        whole = self.spec.num_nodes
-        later = "".join(
-            f", {'the whole graph' if size >= whole else f'{size:,}'} from epoch {epoch + 1} on"
-            for epoch, size in sorted(self.later_neighbourhoods.items())
-        )
-        trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities{later}"
-        trained += self._hidden_in_words(",")
-        most, num_valid = self._max_valid(), len(self.triples("valid"))
-        some = most is not None and most < num_valid
-        validated = f", validated on {most:,} of {num_valid:,} triples" if some else ""
-        sized = " (by the size of the graph)" if self._asked[0] == "auto" else ""
-        return f"{trained}; evaluated {self.protocol_in_words}{validated}{sized}"
-
-    def _hidden_in_words(self, first: str) -> str:
-        share = f"{100 * self.fact_dropout:g}%"
-        return f"{first} with {share} of the facts hidden" if self.fact_dropout else ""
-
-    def _max_valid(self) -> int | None:
-        """Largest number of validation triples to ask about; None for all."""
-        if self.max_valid_triples is None and self._asked[0] == "auto" and self.neighbourhood is not None:
-            return _AUTO_VALID
-        return self.max_valid_triples
-
-    @property
-    def largest_epoch(self) -> int:
-        """The epoch, from 0, whose training neighbourhoods have most entities."""
-        sizes = {0: self.neighbourhood or 0, **self.later_neighbourhoods}
-        return max(sizes, key=lambda epoch: sizes[epoch])
-
-    @property
-    def num_micro_batches(self) -> int:
-        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
-        return self._training_sampler().num_in_step
+    def sources(self, split: str) -> dict[str, int]:
+        """Name of the evaluated graph, and where its `QueryBatch.target_index` begins."""
+        return {self._graph_of(split).name: 0}
 
     def triples(self, split: str, source: int = 0) -> Tensor:
         """The triples of a split, [n, 3], from the graph that it is asked on; "predict" means "test"."""
@@ -435,6 +377,102 @@ class KGDataModule(GraphDataModule):
             self._answers[key] = AnswerIndex(known, self._graph_of(split).num_entities, graph.num_relations)
         return self._answers[key]
 
+    # Where queries are asked
+
+    @property
+    def neighbourhood(self) -> int | None:
+        """Entities of a training query's neighbourhood; None for the whole graph."""
+        return self._sizes.in_training(self.knowledge_graph.num_entities)
+
+    @property
+    def neighbourhoods(self) -> NeighbourhoodSpec | None:
+        """How queries get their neighbourhoods in evaluation; None if they see the whole graph."""
+        return self._sizes.in_evaluation(self.knowledge_graph.num_entities)
+
+    @property
+    def later_neighbourhoods(self) -> dict[int, int]:
+        """Other sizes in training from later epochs on, {epoch: K}."""
+        return self._sizes.later
+
+    @property
+    def largest_epoch(self) -> int:
+        """The epoch, from 0, whose training neighbourhoods have most entities."""
+        sizes = {0: self.neighbourhood or 0, **self.later_neighbourhoods}
+        return max(sizes, key=lambda epoch: sizes[epoch])
+
+    def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler | None]:
+        """Samplers by the first epoch of their use; None is the whole graph. Empty without neighbourhoods."""
+        if not self._samplers:
+            sizes = self._sizes.by_epoch(self.knowledge_graph.num_entities)
+            self._samplers = {epoch: self._near("train", size) for epoch, size in sizes.items()}
+        return self._samplers
+
+    def _near(self, split: str, size: int) -> NeighbourhoodSampler | None:
+        """Sampler of neighbourhoods of this size; None where that is the whole graph."""
+        from graphzoo.sampling import NeighbourhoodSampler
+
+        graph = self.graph(split)
+        if size >= graph.num_nodes:
+            return None
+        return NeighbourhoodSampler(graph, size, relation_share=self._sizes.relation_share)
+
+    def step_costs(self) -> dict[int, float]:
+        """Cost of a training step from an epoch on, as a multiple of that in the first epoch.
+
+        It is estimated from a few training queries, see `query_cost`. Empty if all epochs cost the same.
+        """
+        samplers = self._training_neighbourhoods()
+        if len(samplers) < 2:
+            return {}
+        costs = {epoch: self._cost("train", sampler) for epoch, sampler in samplers.items()}
+        return {epoch: cost / costs[0] for epoch, cost in costs.items()}
+
+    @property
+    def test_cost(self) -> float:
+        """Cost of a test query as a multiple of that under the own protocol alone; see `test_both`."""
+        spec = self.neighbourhoods
+        if spec is None or not self.test_both or not self.num_tested:
+            return 1.0
+        if (near := self._near("test", spec.num_nodes)) is None:
+            return 1.0
+        ratio = self._cost("test", None) / self._cost("test", near)
+        return 1 + (ratio if spec.protocol == "neighbourhood" else 1 / ratio)
+
+    def _cost(self, split: str, sampler: NeighbourhoodSampler | None) -> float:
+        return query_cost(self.triples(split), self.graph(split), sampler)
+
+    @property
+    def asks_near(self) -> bool:
+        """Whether a summary should say where queries are asked: with neighbourhoods or `fact_dropout`."""
+        return self.neighbourhood is not None or isinstance(self._sizes.trained, int) or self.fact_dropout > 0
+
+    @property
+    def protocol_in_words(self) -> str | None:
+        """Where queries are evaluated, in words; None for a model without neighbourhoods."""
+        spec, whole = self.neighbourhoods, self._graph_of("test").num_entities
+        if spec is None:
+            return None
+        return near_in_words(whole if spec.protocol == "whole_graph" else spec.num_nodes, "entities", whole)
+
+    def describe_queries(self) -> str:
+        """Where queries are asked, in words."""
+        hidden = f" with {100 * self.fact_dropout:g}% of the facts hidden" if self.fact_dropout else ""
+        trained, evaluated = self._sizes.in_words(self.spec.num_nodes), self.protocol_in_words
+        if evaluated is None:
+            return f"{trained}; trained{hidden}" if hidden else trained
+        most, num_valid = self._max_valid(), len(self.triples("valid"))
+        some = most is not None and most < num_valid
+        validated = f", validated on {most:,} of {num_valid:,} triples" if some else ""
+        sized = " (by the size of the graph)" if self._sizes.is_auto else ""
+        return f"{trained}{',' if hidden else ''}{hidden}; evaluated {evaluated}{validated}{sized}"
+
+    # Training
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Loader items of an optimiser step: the value for `accumulate_grad_batches`."""
+        return self._training_sampler().num_in_step
+
     def _training(self) -> Feed:
         batches = self.training_batches()
         return batches, self._training_sampler(), 1 if batches.samplers else 0
@@ -447,6 +485,9 @@ class KGDataModule(GraphDataModule):
         return TrainingBatches(
             graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch", self._drops()
         )
+
+    def _training_sampler(self) -> TrainingSampler:
+        return self._sampler(TrainingSampler, len(self.knowledge_graph.train))
 
     def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
         """Mask of the training facts that queries of an epoch see, [n], bool; None for all."""
@@ -462,97 +503,24 @@ class KGDataModule(GraphDataModule):
             self._dropout = FactDropout(graph.train, *sizes, self.fact_dropout, self.seed)
         return self._dropout
 
-    @property
-    def neighbourhood(self) -> int | None:
-        """Entities of a training query's neighbourhood; None for the whole graph."""
-        size, num_entities = self._asked[0], self.knowledge_graph.num_entities
-        if size == "auto":
-            size = _AUTO if num_entities > _EVAL_AUTO else None
-        return None if size is None or size >= num_entities else size
-
-    @property
-    def neighbourhoods(self) -> NeighbourhoodSpec | None:
-        """How queries get their neighbourhoods in evaluation; None if they see the whole graph."""
-        if self.neighbourhood is None:
-            return None
-        usual = _EVAL_AUTO if self._asked[0] == "auto" else self.neighbourhood
-        return replace(self._spec, num_nodes=self._asked[1] or usual)
-
-    def _training_neighbourhoods(self) -> dict[int, NeighbourhoodSampler | None]:
-        """Samplers by the first epoch of their use; None is the whole graph. Empty without neighbourhoods."""
-        from graphzoo.sampling import NeighbourhoodSampler
-
-        if self.neighbourhood is None:
-            return {}
-        if not self._samplers:
-            share, graph = self._spec.relation_share, self.graph("train")
-            sizes = {0: self.neighbourhood, **self.later_neighbourhoods}
-            self._samplers = {
-                epoch: NeighbourhoodSampler(graph, size, relation_share=share)
-                if size < graph.num_nodes
-                else None
-                for epoch, size in sizes.items()
-            }
-        return self._samplers
-
-    def step_costs(self) -> dict[int, float]:
-        """Cost of a training step from an epoch on, as a multiple of that in the first epoch.
-
-        The cost is estimated from a few training queries. Passing a message along a fact counts 1, and the
-        state of an entity 20. A neighbourhood counts twice, because it has to be chosen, and small graphs are
-        less efficient. Empty if all epochs cost the same.
-        """
-        samplers = self._training_neighbourhoods()
-        if len(samplers) < 2:
-            return {}
-        costs = {epoch: self._cost("train", sampler) for epoch, sampler in samplers.items()}
-        return {epoch: cost / costs[0] for epoch, cost in costs.items()}
-
-    @property
-    def test_cost(self) -> float:
-        """Cost of a test query as a multiple of that under the own protocol alone; see `test_both`."""
-        from graphzoo.sampling import NeighbourhoodSampler
-
-        spec, graph = self.neighbourhoods, self.graph("test")
-        if spec is None or not self.test_both or spec.num_nodes >= graph.num_nodes or not self.num_tested:
-            return 1.0
-        near = NeighbourhoodSampler(graph, spec.num_nodes, relation_share=spec.relation_share)
-        ratio = self._cost("test", None) / self._cost("test", near)
-        return 1 + (ratio if spec.protocol == "neighbourhood" else 1 / ratio)
-
-    def _cost(self, split: str, sampler: NeighbourhoodSampler | None) -> float:
-        """Cost of a few queries of a split, in facts that messages pass along; see `step_costs`."""
-        head, relation, _ = self.triples(split)[:_COUNTED_QUERIES].unbind(1)
-        if sampler is None:
-            graph = self.graph(split)
-            return len(head) * (graph.num_edges + _FACTS_OF_A_STATE * graph.num_nodes)
-        near = sampler(head, relation)[0]
-        return _COST_NEAR * (near.num_edges + _FACTS_OF_A_STATE * near.nodes.numel())
-
-    def save_artifacts(self, directory: str | os.PathLike[str]) -> None:
-        """Write what prediction needs: knowledge_graph.npz, for a pair inference_graph.npz, and meta.json."""
-        directory = Path(directory)
-        names = ("knowledge_graph.npz", "inference_graph.npz")
-        graphs = {name: g for name, g in zip(names, self._loaded(), strict=True) if g is not None}
-        for name, graph in graphs.items():
-            graph.save(directory / name)
-        path = self.path
-        meta = {
-            "format": 1,
-            "name": self.name,
-            "path": path if path is None or isinstance(path, str) else [str(part) for part in path],
-            "fingerprint": self.fingerprint,
-            "split_name": self.knowledge_graph.split_name,
-            "spec": self.spec.to_dict(),
-            "graphs": list(graphs),
-        }
-        write_meta(directory, meta)
+    # Evaluation
 
     @property
     def num_valid(self) -> int:
         """Queries of a validation, two for a triple."""
         count, most = len(self.triples("valid")), self._max_valid()
         return 2 * (count if most is None else min(count, most))
+
+    def _max_valid(self) -> int | None:
+        """Largest number of validation triples to ask about; None for all."""
+        if self.max_valid_triples is None and self._sizes.is_auto and self.neighbourhood is not None:
+            return _AUTO_VALID
+        return self.max_valid_triples
+
+    @property
+    def num_tested(self) -> int:
+        """Test queries: every test triple in both directions."""
+        return 2 * len(self.triples("test"))
 
     def evaluation_batches(self, split: str, *, source: int = 0, first: int = 0) -> EvaluationBatches:
         """The queries of "valid" (those of `max_valid_triples`) or "test"; see `EvaluationBatches`."""
@@ -569,18 +537,6 @@ class KGDataModule(GraphDataModule):
 
     def _evaluation_loader(self, split: str) -> DataLoader[QueryBatch]:
         return evaluation_loader(self.evaluation_batches(split), self.trainer, self.num_workers)
-
-    def _training_sampler(self) -> TrainingSampler:
-        return self._sampler(TrainingSampler, len(self.knowledge_graph.train))
-
-    def _graph_of(self, split: str) -> KnowledgeGraph:
-        split = _split(split)
-        graph, inference = self._loaded()
-        second = split == "test" or (split == "valid" and self.validate_on == "inference")
-        return inference if inference is not None and second else graph
-
-    def _loaded(self) -> tuple[KnowledgeGraph, KnowledgeGraph | None]:
-        return loaded(self._graphs)
 
 
 def _split(name: str) -> str:
@@ -622,19 +578,3 @@ def _check_hide(hide: str, micro_batch_size: int | None, neighbourhood: int | st
         raise UsageError(
             "in neighbourhoods every query hides its own fact: leave out --data.hide or --data.neighbourhood"
         )
-
-
-def _check_later(sizes: dict[int, int], neighbourhood: int | str | None) -> None:
-    for epoch, size in sizes.items():
-        if epoch < 1 or size < 2:
-            raise UsageError(
-                f"later_neighbourhoods take epochs from 1 on and sizes from 2 on, got {epoch}: {size}"
-            )
-    if sizes and neighbourhood is None:
-        raise UsageError("later_neighbourhoods follow a first one: give --data.neighbourhood too")
-
-
-def _names_to_leave_out(names: str) -> list[str]:
-    chosen = [part.strip() for part in names.split(",") if part.strip()]
-    pairs = [name for name in list_knowledge_graphs() if find_source(name).inductive is not None]
-    return [find_source(name).name for part in chosen for name in (pairs if part == "inductive" else [part])]

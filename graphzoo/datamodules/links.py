@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, check_neighbourhoods, loaded
+from graphzoo.datamodules.base import Feed, GraphDataModule, Kind, loaded
 from graphzoo.datamodules.batches import ResumableLoader, WholeBatchSampler, rank_and_world_size
 from graphzoo.datamodules.features import FeatureTransform, TreatsFeatures, check_scaling
 from graphzoo.datamodules.link_batches import (
@@ -24,6 +24,7 @@ from graphzoo.datamodules.link_batches import (
     sample_split,
 )
 from graphzoo.datamodules.mapped_graph import subgraph_sampler
+from graphzoo.datamodules.neighbourhood_sizes import check_neighbourhoods, near_in_words, whole_in_words
 from graphzoo.datasets import (
     LinkGraph,
     LinkSplit,
@@ -425,16 +426,14 @@ class LinkDataModule(TreatsFeatures, GraphDataModule):
         size, num_nodes = self.neighbourhood, self.graph.num_nodes
         if size is None or size >= num_nodes or not self.asks_near:
             return None
-        judged = self.eval_neighbourhood or size
-        return "on the whole graph" if judged >= num_nodes else f"in neighbourhoods of {judged:,} nodes"
+        return near_in_words(self.eval_neighbourhood or size, "nodes", num_nodes)
 
     def describe_queries(self) -> str:
         """Where queries are asked, in words."""
-        if (evaluated := self.protocol_in_words) is None:
-            size = self.neighbourhood
-            few = "" if size is None else f", which has no more than {size:,} nodes"
-            return f"in the whole graph{few}"
-        return f"trained in neighbourhoods of {self.neighbourhood:,} nodes; evaluated {evaluated}"
+        size, evaluated = self.neighbourhood, self.protocol_in_words
+        if size is None or evaluated is None:
+            return whole_in_words(size, "nodes")
+        return f"trained {near_in_words(size, 'nodes')}; evaluated {evaluated}"
 
     def subgraph_sampler(self, split: str) -> PairSubgraphSampler:
         """Sampler of subgraphs around pairs, from the edges of `edge_index(split)`; see `mapped_graph`."""

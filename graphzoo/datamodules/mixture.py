@@ -23,6 +23,7 @@ from graphzoo.datamodules.batches import (
     permute,
 )
 from graphzoo.datamodules.kg import KGDataModule
+from graphzoo.datamodules.neighbourhood_sizes import near_in_words
 from graphzoo.datasets.kg.table import find_source
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.types import GraphSpec, NeighbourhoodSpec, QueryBatch, TripleBatch
@@ -246,7 +247,7 @@ class MixtureDataModule(GraphDataModule):
     @property
     def protocol_in_words(self) -> str:
         """Where queries are evaluated."""
-        return f"in neighbourhoods of {self._spec.num_nodes:,} entities"
+        return near_in_words(self._spec.num_nodes, "entities")
 
     def describe_graph(self) -> dict[str, int]:
         """Training triples of each graph."""
@@ -254,8 +255,8 @@ class MixtureDataModule(GraphDataModule):
 
     def describe_queries(self) -> str:
         """Where queries are asked, in words."""
-        trained = f"trained in neighbourhoods of {self.neighbourhood:,} entities"
-        return f"{trained}; evaluated {self.protocol_in_words}"
+        trained = near_in_words(self.neighbourhood, "entities")
+        return f"trained {trained}; evaluated {self.protocol_in_words}"
 
     @property
     def num_valid(self) -> int:

@@ -1,15 +1,13 @@
-"""What all tasks share: building the encoder for the data, and describing model and data in checkpoints."""
+"""What all tasks share: a model built for the data, its checkpoints, and steps that fit the memory."""
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import Callback, WeightAveraging
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
@@ -17,10 +15,9 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from graphzoo.catalog.classes import arguments_of, class_path
-from graphzoo.catalog.tasks import TASKS, check_same_task, models_with, task_of
+from graphzoo.catalog.tasks import models_with, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
-    MisfitError,
     build_bounded,
     check_callback_states,
     check_loaded_weights,
@@ -29,9 +26,8 @@ from graphzoo.checkpoints.checks import (
     outlined,
 )
 from graphzoo.checkpoints.paths import forget_foreign_paths
-from graphzoo.checkpoints.settings import check_settings, other_settings
+from graphzoo.checkpoints.settings import check_settings
 from graphzoo.encoders.base import Encoder
-from graphzoo.encoders.pretrained import read_pretrained
 from graphzoo.errors import NonFiniteError, UsageError
 from graphzoo.layers import LastResult
 from graphzoo.ops.eager import full_float32
@@ -40,15 +36,16 @@ from graphzoo.system.processes import part_at_exit
 from graphzoo.system.versions import versions
 from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.tasks.halved_steps import HalvedSteps
+from graphzoo.tasks.losses import LogsLosses
 from graphzoo.tasks.micro_batches import MicroBatches
+from graphzoo.tasks.start_weights import StartWeights
+from graphzoo.tasks.training_data import ChecksData
 from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
 from graphzoo.types import GraphSpec
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
 
-
-log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 1
 # The remedy when memory runs out even for one sample at a time.
@@ -57,20 +54,13 @@ SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
 
-def _earlier(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The `data` of earlier trainings, oldest first, if this training began with their weights."""
-    found = described.get("began_with") or []
-    if not isinstance(found, list) or not all(isinstance(data, Mapping) for data in found):
-        raise UsageError("began_with is not a list of training data: the description is damaged")
-    return found
-
-
-class Task(LightningModule):
+class Task(ChecksData, LogsLosses):
     """A LightningModule around one encoder.
 
     The task takes a factory of the encoder, because the data decide the encoder's sizes. `configure_model`
     calls it with the `GraphSpec` of the DataModule. A task that is loaded without a trainer calls it with the
-    `GraphSpec` of the checkpoint.
+    `GraphSpec` of the checkpoint. `ChecksData` says what a task does about its data, `LogsLosses` how it logs
+    losses.
 
     Args:
         encoder: `GraphSpec -> Encoder`; None only for a task that is about to be loaded from a checkpoint.
@@ -107,17 +97,11 @@ class Task(LightningModule):
                 f"Give a function that builds it: lambda spec: {name}(spec)"
             )
         self._factory, self.start_from = encoder, start_from
-        self._begun: tuple[Mapping[str, Any], str] | None = None  # description and name of `start_from`
-        self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that those weights come from
-        self._loaded_data: dict[str, Any] = {}
-        self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
-        self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
+        self._start_weights = StartWeights(self)
         self._in_precision: LastResult[Tensor] = LastResult()
         self.micro_batches = MicroBatches(self)
-        self.step_loss: Tensor | None = None
         self._halved: HalvedSteps | None = None
-        self._sums: dict[str, tuple[Tensor, int]] = {}
-        self._latest_loss: Tensor | None = None
+        self._resumed: dict[str, Any] | None = None  # checkpoint, until the fit starts
         self._bad_scores = ""
         self.test_tables: tuple[Table, ...] = ()
         self.spec: GraphSpec | None = None
@@ -136,6 +120,8 @@ class Task(LightningModule):
     def num_questions(self, batches: Iterable[Any]) -> int | None:
         """Number of questions that evaluating `batches` asks; None if it is proportional to the batches."""
         return None
+
+    # The model
 
     def build_decoder(self, encoder: Encoder) -> nn.Module:
         """The decoder that fits the encoder's states."""
@@ -163,6 +149,23 @@ class Task(LightningModule):
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
 
+    def outline(self) -> Encoder | None:
+        """The encoder for the trainer's data without memory for its weights, in order to count them.
+
+        None if the encoder is built already, or cannot be built without memory.
+        """
+        factory = self._factory
+        if factory is None or self.encoder is not None or not self._has_data():
+            return None
+        return outlined(lambda: factory(self._datamodule().spec), num_weights=sys.maxsize)
+
+    def expect_weights(self, weights: dict[str, Any]) -> None:
+        """Refuse to build an encoder far larger than these weights; to be called before a fit."""
+        factory = self._factory
+        if factory is not None:
+            own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
+            self._factory = lambda spec: build_bounded(lambda: factory(spec), own)
+
     def decode(self, *states: Tensor, **more: Any) -> Tensor:
         """Decode states to logits in at least single precision, whatever their own precision.
 
@@ -184,6 +187,34 @@ class Task(LightningModule):
                 wide = {name: value.to(dtype) for name, value in weights.items()}
                 logits = functional_call(self.decoder, wide, states, more)
         return logits
+
+    @property
+    def weight_dtype(self) -> torch.dtype:
+        """The dtype for features that are not part of a batch; Lightning converts only those in a batch."""
+        return next(self.parameters()).dtype
+
+    def in_precision(self, x: Tensor) -> Tensor:
+        """Features in the precision of the weights; the same object for the same `x`, as caches require."""
+        with torch.inference_mode(False):  # for training too, though a validation may come first
+            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+
+    def to_device_once(self, name: str, value: Any) -> Any:
+        """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
+        cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
+        known = cache.get(name)
+        if known is None or known[0] is not value or known[1] != self.device:
+            # one graph may serve several splits
+            same = (each for each in list(cache.values()) if each[0] is value and each[1] == self.device)
+            with torch.inference_mode(False):  # for training too, though a validation may come first
+                known = next(same, None) or (value, self.device, value.to(self.device))
+            cache[name] = known
+        return known[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies (such as that of averaged weights) and pickles leave out the graphs kept on the device."""
+        return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
+
+    # Begin of a run
 
     def setup(self, stage: str) -> None:
         """Evaluate a checkpoint with its averaged weights, and with features treated as in its training.
@@ -215,163 +246,46 @@ class Task(LightningModule):
 
         They start with the weights of `start_from`, if it is given. Those of a checkpoint replace them later.
         """
-        self._latest_loss = None
-        self._sums, self.step_loss = {}, None  # an earlier fit may have ended in the middle of an epoch
+        super().configure_model()
         if self._trainer is not None and self._trainer.world_size > 1:
             part_at_exit()
         if self.encoder is not None:
-            if self._begun is not None and self._has_data():
-                self.check_start(*self._begun)  # the data may have changed since the first call
+            if self._has_data():
+                self._start_weights.check_again()
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             # On a GPU, where Lightning builds modules, the same seed draws other weights.
             with torch.device("cpu"):
                 self.build(self._datamodule().spec)
             if self.start_from:
-                self._begin_with(self.start_from)
+                self._earlier = self._start_weights.load(self.start_from)
 
-    def _begin_with(self, name: str) -> None:
-        saved = read_pretrained(name)
-        described = saved["graphzoo"]
-        check_same_task(described, task_of(self), name)
-        try:
-            self.check_start(described, name)
-            self._earlier = [*_earlier(described), described.get("data") or {}]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{name}: its description of the training is damaged ({error!r})\nExport the model again"
-            ) from error
-        try:
-            check_loaded_weights(self, saved, name)
-        except MisfitError as error:
-            here = {} if self.encoder is None else self.encoder.describe()["encoder"]
-            if here and (differences := other_settings(described, here, error.reason)):
-                raise UsageError(
-                    f"{name} does not fit: {error.reason}\n{differences}\n"
-                    "Give those of the weights; the command takes them where --model is left out"
-                ) from error
-            raise
-        self.load_state_dict(saved["state_dict"])
-        self._begun = described, name
+    def on_fit_start(self) -> None:
+        """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.
 
-    def check_start(self, described: Mapping[str, Any], name: str) -> None:
-        """Refuse to start from exported weights where a checkpoint with this description would be refused.
-
-        This holds for a fit, too: its validation and test samples could be among those that the weights were
-        trained on. Features are treated as in the training of the weights.
+        If no checkpoint is resumed but the model was trained before, its data are checked, as for exported
+        weights.
         """
-        self._take_features(described)
-        self.check_data(dict(described), self._datamodule())
+        resumed, self._resumed = self._resumed, None
+        self._begin_training(resumes=resumed is not None)
+        if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
+            check_settings(type(self.encoder).__name__, self.encoder.init_args)
+        if resumed is not None:
+            check_training_state(self.trainer, resumed)
 
-    def _take_features(self, described: Mapping[str, Any]) -> None:
-        if (take := getattr(self._datamodule(), "take_features", None)) is not None:
-            take(described.get("features"))  # a user's own task may say nothing of its data
-
-    def outline(self) -> Encoder | None:
-        """The encoder for the trainer's data without memory for its weights, in order to count them.
-
-        None if the encoder is built already, or cannot be built without memory.
-        """
-        factory = self._factory
-        if factory is None or self.encoder is not None or not self._has_data():
-            return None
-        return outlined(lambda: factory(self._datamodule().spec), num_weights=sys.maxsize)
-
-    def _datamodule(self) -> Any:
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is None:
-            raise UsageError(
-                f"{type(self).__name__} takes its graph from a DataModule: "
-                "call trainer.fit(task, datamodule=...)"
-            )
-        return datamodule
-
-    def _check_kind_of_data(self) -> None:
-        """Refuse the DataModule of another task. A mixture, or a class that is not ours, is not checked."""
-        datamodule, wanted = getattr(self._trainer, "datamodule", None), task_of(self)
-        given = {cls.__name__ for cls in type(datamodule).__mro__} & {
-            row.datamodule for row in TASKS.values()
-        }
-        if wanted is not None and given and wanted.datamodule not in given:
-            raise UsageError(
-                f"{type(self).__name__} is for {wanted.title}, and the DataModule is a "
-                f"{type(datamodule).__name__}\nGive a {wanted.datamodule}"
-            )
-
-    def _has_data(self) -> bool:
-        # Lightning's own attribute: `self.trainer` raises where there is none.
-        return self._trainer is not None and getattr(self.trainer, "datamodule", None) is not None
-
-    def describe_data(self, datamodule: Any) -> dict[str, Any]:
-        """Description of the training data for checkpoints, as plain values."""
-        return {}
-
-    @classmethod
-    def data_options(
-        cls, described: Mapping[str, Any], *, is_fit: bool, is_own: bool
-    ) -> list[dict[str, Any]]:
-        """Options of the DataModule with which described weights are evaluated as after their training.
-
-        For a fit these are only the options that `check_data` requires. The command applies each dict as a
-        whole, and leaves it out if the user gives one of its options.
-        """
-        return []
-
-    def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
-        """Refuse data that do not fit a checkpoint, or whose test samples it may have been trained on.
-
-        `trained` is the result of `describe_data` when the checkpoint was written. If its training began with
-        other weights, the data of those are checked, too.
-        """
-        for data in filter(None, (trained.get("data"), *_earlier(trained))):
-            try:
-                self.check_split(data, datamodule)
-            except (AttributeError, KeyError, TypeError) as error:
-                raise UsageError(
-                    f"the checkpoint's description of its training data is damaged ({error!r})\n"
-                    "Take another checkpoint of the run, or train it again"
-                ) from error
-
-    def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
-        """Refuse a split that differs from that of `trained`, the `data` of a description."""
-
-    def warn_of_drawn(self, datamodule: Any) -> None:
-        """Warn that a split drawn from other data than those of the training may test on training samples.
-
-        A draw depends on all of the data: one more line gives another split.
-        """
-        here = datamodule.describe_split()
-        is_drawn = here["name"].startswith("random") and not getattr(datamodule, "is_named", True)
-        if is_drawn and here["fingerprint"] not in self._told_of_draw:
-            self._told_of_draw.add(here["fingerprint"])
-            log.warning(
-                "these are not the data that the model was trained on. If the two overlap, the split drawn "
-                "here may test on the model's training samples. Give a file for each of training, validation "
-                "and test"
-            )
-
-    def on_validation_start(self) -> None:
-        self._check_loaded()
-
-    on_test_start = on_predict_start = on_validation_start
-
-    def _check_loaded(self) -> None:
-        if self._loaded_data and self.trainer.state.fn != "fit":
-            self.check_data(self._loaded_data, self._datamodule())
+    # Checkpoints
 
     def describe(self) -> dict[str, Any]:
         """Description of the model and its training data for checkpoints, as plain values."""
         if self.encoder is None or self.spec is None:
             raise UsageError("the model is not built yet, so there is nothing to describe")
-        data = self._loaded_data  # if there is any: the data at hand may only be evaluated
         return {
             "format": CHECKPOINT_FORMAT,
             "task": class_path(self),
             **self.encoder.describe(),
             "spec": self.spec.to_dict(),
             "versions": versions(),
-            **({"began_with": self._earlier} if self._earlier else {}),
-            **(self.describe_data(self._datamodule()) if self._has_data() and not data else data),
+            **self._described_data(),
         }
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -381,8 +295,7 @@ class Task(LightningModule):
             checkpoint[OPTIMIZER_ENTRIES] = optimizer_entries(checkpoint)
         if self.micro_batches.chosen is not None:
             checkpoint["graphzoo_micro_batch_size"] = self.micro_batches.chosen
-        if self._sums:
-            checkpoint["graphzoo_sums"] = {name: [*pair] for name, pair in self._sums.items()}
+        super().on_save_checkpoint(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build the modules for the checkpoint's graph, so that the weights find their places."""
@@ -405,49 +318,17 @@ class Task(LightningModule):
                 return self
 
             build_bounded(build, checkpoint["state_dict"])  # refuses a model far larger than these weights
-        own = {"format", "task", "encoder", "spec", "versions"}
-        # Past nn.Module's __setattr__: Lightning calls this on modules that are only half made.
-        self.__dict__["_loaded_data"] = {key: value for key, value in described.items() if key not in own}
-        self.__dict__["_earlier"] = _earlier(described)
-        self.__dict__["_treatment"] = described.get("features")
+        self._remember_data(described)
         if self._has_data():
             self._check_loaded()  # first, since its errors say more than those about shapes of weights
             self._take_features(self._loaded_data)
             forget_foreign_paths(self.trainer, checkpoint)
             if self.trainer.state.fn == "fit":
                 check_callback_states(self.trainer, checkpoint)
-                self.__dict__["_resumed"] = checkpoint
+                self._resumed = checkpoint
                 self.micro_batches.resume(checkpoint.get("graphzoo_micro_batch_size"))
-                sums = checkpoint.get("graphzoo_sums", {})
-                self._sums = {name: (total, int(count)) for name, (total, count) in sums.items()}
+                self._resume_losses(checkpoint)
         check_loaded_weights(self, checkpoint)
-
-    def on_fit_start(self) -> None:
-        """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.
-
-        If no checkpoint is resumed but the model was trained before, its data are checked, as for exported
-        weights.
-        """
-        resumed = self.__dict__.pop("_resumed", None)
-        if resumed is None and self._loaded_data:
-            self.check_start(self._loaded_data, "the model")
-            if (data := self._loaded_data.get("data")) and data not in self._earlier:
-                self._earlier = [*self._earlier, data]
-        before = {"began_with": self._earlier} if self._earlier else {}
-        self._loaded_data = {**self.describe_data(self._datamodule()), **before}
-        if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
-            check_settings(type(self.encoder).__name__, self.encoder.init_args)
-        transform = getattr(self._datamodule(), "transform", None)
-        self._treatment = None if transform is None else transform.describe()
-        if resumed is not None:
-            check_training_state(self.trainer, resumed)
-
-    def expect_weights(self, weights: dict[str, Any]) -> None:
-        """Refuse to build an encoder far larger than these weights; to be called before a fit."""
-        factory = self._factory
-        if factory is not None:
-            own = {name: value for name, value in weights.items() if str(name).startswith("encoder.")}
-            self._factory = lambda spec: build_bounded(lambda: factory(spec), own)
 
     @classmethod
     def from_checkpoint_dict(
@@ -463,6 +344,144 @@ class Task(LightningModule):
         task.on_load_checkpoint(checkpoint)
         task.load_state_dict(checkpoint["state_dict"])
         return task.eval()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load weights, as in any module.
+
+        Raises:
+            UsageError: if the encoder is not built yet; the error says how to load a checkpoint.
+        """
+        if self.encoder is None and state_dict:
+            raise UsageError(
+                "the task has no weights yet: its encoder is built when the data are known\n"
+                "Take graphzoo.load(CHECKPOINT).task, or give the Trainer ckpt_path=CHECKPOINT"
+            )
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    # Training
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
+        return self.part_loss(batch) if self._halved is None else self._halved.loss(batch)
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Gradients of a part of the global batch; computed in halves if memory runs out."""
+        run = partial(super().backward, *args, **kwargs)
+        run(loss) if self._halved is None else self._halved.backward(loss, run)
+
+    def part_loss(self, batch: Any) -> Tensor:
+        """Loss of any part of the global batch, see `training_step`."""
+        raise AttributeError(f"{type(self).__name__} must define part_loss")
+
+    def places_to_cut(self, batch: Any) -> list[int]:
+        """Positions at which a batch may be cut into parts, its begin and end included."""
+        return list(range(len(batch) + 1))
+
+    def sample_losses(self, batch: Any) -> Tensor:
+        """Loss of each sample of a part of the global batch, [B]; for `fit_to_memory`."""
+        raise AttributeError(f"{type(self).__name__} must define sample_losses")
+
+    @property
+    def parts_of_batch(self) -> int:
+        """Parts that a global batch is cut into, over processes and micro-batches.
+
+        Gradients are averaged over both: by DDP over processes, by Lightning over micro-batches. To get the
+        gradient of the global batch's mean loss, a part therefore multiplies its sum of losses by this number
+        and divides it by the size of the global batch. `batch_loss` does so, and handles terms that are means
+        themselves. Batches that a user accumulates are averaged.
+        """
+        return self.trainer.world_size * self.micro_batches.count
+
+    def batch_loss(
+        self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
+    ) -> Tensor:
+        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
+
+        The auxiliary term is averaged over the parts, of which each process has `num_parts`; None for the
+        usual number.
+        """
+        self.collect_loss(losses, num_global)
+        loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
+        if auxiliary is None:
+            return loss
+        self.log_training("train/auxiliary_loss", auxiliary.detach())
+        usual = self.parts_of_batch // self.trainer.world_size  # Lightning divides shorter steps by it, too
+        return loss + auxiliary * (usual / (num_parts or usual))
+
+    def fit_to_memory(self) -> None:
+        """Choose a size of micro-batches that fits into memory, unless the user has set one.
+
+        If memory runs out nevertheless, the step is computed in halves.
+        """
+        can_repeat = type(self).training_step is Task.training_step
+        self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
+        self.micro_batches.choose()
+
+    def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
+        """Refuse a batch whose node states alone exceed the memory: a layer needs two tensors [N, B, D].
+
+        B is `num_queries`, the queries that are computed at once; the error says to lower `option`.
+        """
+        assert self.encoder is not None
+        channels = self.encoder.out_channels
+        refuse_what_cannot_fit(
+            2 * num_nodes * num_queries * channels * 4,
+            self.device,
+            f"computing {num_queries:,} queries at once over {num_nodes:,} nodes, width {channels},",
+            f"Take a smaller {option}, or a smaller --model.encoder.hidden_channels"
+            if num_queries > 1
+            else "There cannot be less than one query: take a smaller --model.encoder.hidden_channels",
+        )
+
+    @property
+    def less_memory(self) -> str:
+        """The remedy when a training step runs out of memory, one line."""
+        if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
+            return SMALLER  # a DataModule that is not ours has no micro-batches
+        smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
+        return smaller if self.micro_batches.share > 1 else SMALLER
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Note where a step begins; it may consist of several loader items."""
+        self.micro_batches.begin_item()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Say whether validation is due."""
+        self.micro_batches.end_item()
+
+    def on_fit_end(self) -> None:
+        """Restore the settings of trainer and data from before the fit."""
+        self.micro_batches.end_fit()
+        self._halved = None
+
+    # Optimiser
+
+    @property
+    def fuses_optimizer(self) -> bool | None:
+        """Whether Adam updates all parameters in one call; None leaves the choice to torch.
+
+        On the CPU, Adam's many small operations would take longer than a small model itself. On a GPU, None
+        gives torch's `foreach` form; False would start a dozen kernels for every parameter. Under mixed
+        precision, Lightning cannot clip the gradients of fused optimisers.
+        """
+        trainer = self._trainer
+        if trainer is not None and trainer.gradient_clip_val:
+            if isinstance(trainer.precision_plugin, MixedPrecision):
+                return None
+        return True if self.device.type == "cpu" else None
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Optimiser groups: biases are not decayed."""
+        decayed = [p for name, p in self.named_parameters() if not name.endswith("bias")]
+        biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
+        return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
+
+    def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
+        """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, epochs, gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
+
+    # Evaluation
 
     def attention_entropy(self, batch: Any) -> Tensor | None:
         """Entropy of the encoder's attention in each layer, [L], on a few samples of a validation batch.
@@ -489,210 +508,3 @@ class Task(LightningModule):
         mine, self._bad_scores = self._bad_scores, ""
         if bad := next(filter(None, texts_of_processes(self.trainer, mine)), ""):
             raise stopped(self.trainer, bad)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
-        return self.part_loss(batch) if self._halved is None else self._halved.loss(batch)
-
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Gradients of a part of the global batch; computed in halves if memory runs out."""
-        run = partial(super().backward, *args, **kwargs)
-        run(loss) if self._halved is None else self._halved.backward(loss, run)
-
-    def part_loss(self, batch: Any) -> Tensor:
-        """Loss of any part of the global batch, see `training_step`."""
-        raise AttributeError(f"{type(self).__name__} must define part_loss")
-
-    def places_to_cut(self, batch: Any) -> list[int]:
-        """Positions at which a batch may be cut into parts, its begin and end included."""
-        return list(range(len(batch) + 1))
-
-    def sample_losses(self, batch: Any) -> Tensor:
-        """Loss of each sample of a part of the global batch, [B]; for `fit_to_memory`."""
-        raise AttributeError(f"{type(self).__name__} must define sample_losses")
-
-    def fit_to_memory(self) -> None:
-        """Choose a size of micro-batches that fits into memory, unless the user has set one.
-
-        If memory runs out nevertheless, the step is computed in halves.
-        """
-        can_repeat = type(self).training_step is Task.training_step
-        self._halved = HalvedSteps(self, SMALLER, can_repeat=can_repeat)
-        self.micro_batches.choose()
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Note where a step begins; it may consist of several loader items."""
-        self.micro_batches.begin_item()
-
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Say whether validation is due."""
-        self.micro_batches.end_item()
-
-    def on_fit_end(self) -> None:
-        """Restore the settings of trainer and data from before the fit."""
-        self.micro_batches.end_fit()
-        self._halved = None
-
-    @property
-    def parts_of_batch(self) -> int:
-        """Parts that a global batch is cut into, over processes and micro-batches.
-
-        Gradients are averaged over both: by DDP over processes, by Lightning over micro-batches. To get the
-        gradient of the global batch's mean loss, a part therefore multiplies its sum of losses by this number
-        and divides it by the size of the global batch. `batch_loss` does so, and handles terms that are means
-        themselves. Batches that a user accumulates are averaged.
-        """
-        return self.trainer.world_size * self.micro_batches.count
-
-    def check_memory(self, num_queries: int, num_nodes: int, *, option: str) -> None:
-        """Refuse a batch whose node states alone exceed the memory: a layer needs two tensors [N, B, D].
-
-        B is `num_queries`, the queries that are computed at once; the error says to lower `option`.
-        """
-        assert self.encoder is not None
-        channels = self.encoder.out_channels
-        refuse_what_cannot_fit(
-            2 * num_nodes * num_queries * channels * 4,
-            self.device,
-            f"computing {num_queries:,} queries at once over {num_nodes:,} nodes, width {channels},",
-            f"Take a smaller {option}, or a smaller --model.encoder.hidden_channels"
-            if num_queries > 1
-            else "There cannot be less than one query: take a smaller --model.encoder.hidden_channels",
-        )
-
-    @property
-    def less_memory(self) -> str:
-        """The remedy when a training step runs out of memory, one line."""
-        if not hasattr(type(getattr(self.trainer, "datamodule", None)), "num_micro_batches"):
-            return SMALLER  # a DataModule that is not ours has no micro-batches
-        smaller = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
-        return smaller if self.micro_batches.share > 1 else SMALLER
-
-    def collect_loss(self, losses: Tensor, num_global: int) -> None:
-        """Add the losses [B] of a part of the global batch to `train/loss`, which is logged once per step."""
-        size = max(num_global, 1)
-        total = losses.detach().float().sum()
-        part = torch.stack([total, total.new_full((), losses.numel())]) / size
-        self.step_loss = part if self.step_loss is None else self.step_loss + part
-
-    def batch_loss(
-        self, losses: Tensor, num_global: int, auxiliary: Tensor | None, num_parts: int | None = None
-    ) -> Tensor:
-        """Loss of a part of the global batch, scaled so that gradients add up to the global mean's.
-
-        The auxiliary term is averaged over the parts, of which each process has `num_parts`; None for the
-        usual number.
-        """
-        self.collect_loss(losses, num_global)
-        loss = losses.sum() * (self.parts_of_batch / max(num_global, 1))
-        if auxiliary is None:
-            return loss
-        self.log_training("train/auxiliary_loss", auxiliary.detach())
-        usual = self.parts_of_batch // self.trainer.world_size  # Lightning divides shorter steps by it, too
-        return loss + auxiliary * (usual / (num_parts or usual))
-
-    def with_milestones(self, optimizer: Optimizer, epochs: Sequence[int], gamma: float) -> dict[str, Any]:
-        """The optimiser, its learning rate multiplied by `gamma` after each of these epochs."""
-        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, epochs, gamma)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "epoch"}}
-
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Log the mean loss of the step's global batch as `train/loss`, the same in every process."""
-        if self.step_loss is None:
-            return
-        total, share = self.trainer.strategy.reduce(self.step_loss, reduce_op="sum")
-        self.step_loss = None
-        self.log_training("train/loss", total / share.clamp(min=1e-12))
-
-    def log_training(self, name: str, value: Tensor) -> None:
-        """Log a value of one step, or its mean over the epoch if `logs_epochs`.
-
-        Lightning's own mean (`on_epoch=True`) would start again if an epoch is resumed in its middle. With
-        several processes the value of the first one is logged.
-        """
-        if name == "train/loss":
-            self._latest_loss = value.detach()
-        if not self.logs_epochs:
-            self.log(name, value, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
-            return
-        total, count = self._sums.get(name, (torch.zeros_like(value), 0))
-        self._sums[name] = (total + value, count + 1)
-
-    @property
-    def latest_loss(self) -> Tensor | None:
-        """`train/loss` of the last step, or its mean over the epoch so far if `logs_epochs`; None at first.
-
-        Lightning shows a callback only values that were logged before its hook. At the end of an epoch that
-        would be the loss of the previous epoch.
-        """
-        total, count = self._sums.get("train/loss", (None, 1))
-        return self._latest_loss if total is None else total / count
-
-    def on_train_epoch_end(self) -> None:
-        sums, self._sums = self._sums, {}
-        for name, (total, count) in sums.items():
-            self.log(name, total / count, prog_bar=name == "train/loss", batch_size=1, sync_dist=False)
-
-    @property
-    def weight_dtype(self) -> torch.dtype:
-        """The dtype for features that are not part of a batch; Lightning converts only those in a batch."""
-        return next(self.parameters()).dtype
-
-    def in_precision(self, x: Tensor) -> Tensor:
-        """Features in the precision of the weights; the same object for the same `x`, as caches require."""
-        with torch.inference_mode(False):  # for training too, though a validation may come first
-            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
-
-    @property
-    def logs_epochs(self) -> bool:
-        """Whether an epoch has so few steps that the mean of its losses is logged, not each of them."""
-        return False
-
-    @property
-    def fuses_optimizer(self) -> bool | None:
-        """Whether Adam updates all parameters in one call; None leaves the choice to torch.
-
-        On the CPU, Adam's many small operations would take longer than a small model itself. On a GPU, None
-        gives torch's `foreach` form; False would start a dozen kernels for every parameter. Under mixed
-        precision, Lightning cannot clip the gradients of fused optimisers.
-        """
-        trainer = self._trainer
-        if trainer is not None and trainer.gradient_clip_val:
-            if isinstance(trainer.precision_plugin, MixedPrecision):
-                return None
-        return True if self.device.type == "cpu" else None
-
-    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Optimiser groups: biases are not decayed."""
-        decayed = [p for name, p in self.named_parameters() if not name.endswith("bias")]
-        biases = [p for name, p in self.named_parameters() if name.endswith("bias")]
-        return [{"params": decayed, "weight_decay": weight_decay}, {"params": biases, "weight_decay": 0.0}]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies (such as that of averaged weights) and pickles leave out the graphs kept on the device."""
-        return {**super().__getstate__(), "_device_cache": {}, "_prepared": None}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Load weights, as in any module.
-
-        Raises:
-            UsageError: if the encoder is not built yet; the error says how to load a checkpoint.
-        """
-        if self.encoder is None and state_dict:
-            raise UsageError(
-                "the task has no weights yet: its encoder is built when the data are known\n"
-                "Take graphzoo.load(CHECKPOINT).task, or give the Trainer ckpt_path=CHECKPOINT"
-            )
-        return super().load_state_dict(state_dict, *args, **kwargs)
-
-    def to_device_once(self, name: str, value: Any) -> Any:
-        """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
-        cache: dict[str, tuple[Any, torch.device, Any]] = self.__dict__.setdefault("_device_cache", {})
-        known = cache.get(name)
-        if known is None or known[0] is not value or known[1] != self.device:
-            # one graph may serve several splits
-            same = (each for each in list(cache.values()) if each[0] is value and each[1] == self.device)
-            with torch.inference_mode(False):  # for training too, though a validation may come first
-                known = next(same, None) or (value, self.device, value.to(self.device))
-            cache[name] = known
-        return known[2]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphzoo.datamodules import KGDataModule, kg
+from graphzoo.datamodules import KGDataModule, kg, left_out
 from graphzoo.datasets import KnowledgeGraph
 from graphzoo.errors import DataError, UsageError
 
@@ -249,7 +249,7 @@ def test_validation_on_a_second_graph_without_validation_triples_is_refused(toy,
 
 def test_validation_on_a_second_graph_that_is_left_out_is_refused(pair, monkeypatch):
     graphs = kg.from_files(pair)
-    monkeypatch.setattr(kg, "load_knowledge_graph", lambda *_, **__: graphs)
+    monkeypatch.setattr(left_out, "load_knowledge_graph", lambda *_, **__: graphs)
     dm = KGDataModule(path=pair, leave_out="nell995-v1", validate_on="inference")
     with pytest.raises(UsageError, match="validates on second, which --data.leave_out nell995-v1 leaves out"):
         dm.setup()
