@@ -132,7 +132,7 @@ def whole_in_words(asked: int | str | None, what: str) -> str:
 
 
 def query_cost(triples: Tensor, graph: RelationalGraph, sampler: NeighbourhoodSampler | None) -> float:
-    """Estimate the cost of a query from the first few of `triples` [n, 3], up to a fixed factor.
+    """Estimate the cost of the first queries of `triples` [n, 3] together.
 
     Passing a message along a fact counts 1, and the state of an entity 20. A neighbourhood counts twice,
     because it has to be chosen, and small graphs are less efficient.

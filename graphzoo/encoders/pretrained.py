@@ -176,8 +176,9 @@ def read_pretrained(path: str | os.PathLike[str]) -> dict[str, Any]:
         settings = read_json(file, most=_MOST_BYTES)
         if not isinstance(settings, dict) or not isinstance(settings.get("graphzoo"), dict):
             raise ValueError("no `graphzoo` entry")
-        if not isinstance(settings.get("hyper_parameters", {}), dict):
-            raise ValueError("`hyper_parameters` is not a mapping")
+        for name in ("hyper_parameters", "exported"):
+            if not isinstance(settings.get(name, {}), dict):
+                raise ValueError(f"`{name}` is not a mapping")
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{file} cannot be used: {reason}\nExport the model again") from error

@@ -94,8 +94,8 @@ def export_run(
     checkpoint = read_checkpoint(file)
     own = None if weights is None else _as_in(checkpoint["state_dict"], weights)
     changed = own is not None and _differ(checkpoint["state_dict"], own)
-    as_it_is = not changed and reverse_weight is None and not licence
-    if exported and to == "safetensors" and as_it_is:
+    is_the_same = not changed and reverse_weight is None and not licence
+    if exported and to == "safetensors" and is_the_same:
         raise UsageError(f"{run} is exported already\nCopy the folder")
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
@@ -105,9 +105,10 @@ def export_run(
     if own is not None and changed:
         task.load_state_dict(own)
         results, checkpoint["state_dict"] = {}, own
-    evaluated = results.get("reverse_weight", settings.get("reverse_weight")) or 0.0
-    if results and "reverse_weight" in settings:
-        results = {**results, "reverse_weight": evaluated}  # an export of the export needs it, too
+    # of the run itself, where an export is exported again
+    first = checkpoint.get("exported") or {}
+    changed, licence = changed or bool(first.get("changed")), licence or str(first.get("licence") or "")
+    evaluated = first.get("reverse_weight", settings.get("reverse_weight")) or 0.0
     if reverse_weight is not None:
         _set_reverse_weight(task, reverse_weight)
         settings["reverse_weight"] = reverse_weight
@@ -119,7 +120,9 @@ def export_run(
         scores = ": scores of `whole_graph` are its own" if are_there else "; these scores are not its own"
         ends += f" The program asks the whole graph, where the run asks neighbourhoods of {near:,} nodes"
         ends += f"{scores if results else ''}."
-    content = {"graphzoo": described, "hyper_parameters": settings, "results": results}
+    kept = {"licence": licence, "changed": changed}
+    kept |= {"reverse_weight": evaluated} if "reverse_weight" in settings else {}
+    content = {"graphzoo": described, "hyper_parameters": settings, "results": results, "exported": kept}
     with tempfile.TemporaryDirectory() as scratch:
         graph = None if place is None else _copy_graph(place / "graph", Path(scratch) / "graph")
         name = Path(folder).absolute().name
@@ -180,10 +183,12 @@ def _export_program(
 
 def _inputs_of_graph(task: Task, described: Mapping[str, Any], run: Path) -> dict[str, Any]:
     """Arrays that a program takes of the run's graph, made by graphzoo alone; empty without any."""
+    from graphzoo.encoders.base import PairEncoder
     from graphzoo.inference.program import inputs_of
     from graphzoo.tasks import KGCompletion
 
-    if isinstance(task, KGCompletion):  # its example reads the facts themselves
+    # an example of facts reads these themselves, and pairs come as subgraphs
+    if isinstance(task, KGCompletion) or isinstance(task.encoder, PairEncoder):
         return {}
     cls: Any = getattr(import_module("graphzoo.inference"), inference_of(type(task)))
     return inputs_of(cls.of_checkpoint(dict(described), task, run, None))

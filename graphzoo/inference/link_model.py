@@ -84,7 +84,7 @@ class LinkModel(TrainedModel):
         return self._default.graph_inputs()
 
     def relational_graph(self) -> RelationalGraph:
-        """The same edges with relations, as a query encoder takes them."""
+        """Edges as query encoders take them: links are of relation 0, and inverses of directed ones of 1."""
         return self._default.relational_graph()
 
     @property

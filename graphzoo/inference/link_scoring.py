@@ -93,7 +93,7 @@ class LinkPlace:
         return self._data.x, self._data.edge_index(_SPLIT)
 
     def relational_graph(self) -> RelationalGraph:
-        """The same edges with relations, as a query encoder takes them."""
+        """Edges as query encoders take them: links are of relation 0, and inverses of directed ones of 1."""
         return self._data.relational_graph(_SPLIT)
 
     @property

@@ -79,7 +79,7 @@ def write_names(
     if nodes and classes:
         after.append(f"label = labels[names['nodes'].index({nodes[0]!r})]")
     if nodes and "head" in takes:
-        after.append(f"partners = {_BEST.format('nodes')}")
+        after.append(f"best = {_BEST.format('nodes')}  # the node itself and known links are not left out")
     return PlainNames(described, [*before, *_asked(nodes, takes)], after)
 
 

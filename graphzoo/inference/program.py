@@ -22,7 +22,7 @@ from graphzoo.catalog.tasks import function_of, task_of
 from graphzoo.catalog.weights import PROGRAMS
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
-from graphzoo.layers.relation_graph import set_relations
+from graphzoo.layers.relation_graph import compare_relations, set_relations
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.adjacency import AdjacencyOrders, PlainAdjacency
 from graphzoo.tasks.scores import mean_of_draws
@@ -275,7 +275,7 @@ def graph_inputs(encoder: NodeEncoder, x: Tensor, edges: Tensor) -> dict[str, tu
 
 
 def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
-    """The model's graph as inputs of its program, by name; empty for encoders of pairs.
+    """The model's graph as inputs of its program, by name; empty for encoders of pairs, or without features.
 
     If the only transform of features is standardisation, its mean and scale are included.
 
@@ -289,16 +289,20 @@ def inputs_of(model: NodeModel | LinkModel) -> dict[str, np.ndarray[Any, Any]]:
         if 24 * graph.edge_type.numel() > _MOST_INPUTS:
             return {}
         nodes = np.arange(graph.num_nodes)
-        return {"edge_index": graph.edge_index.numpy(), "edge_type": graph.edge_type.numpy(), "nodes": nodes}
-    x, edges = model.graph_inputs()
+        edges = {"edge_index": graph.edge_index.numpy(), "edge_type": graph.edge_type.numpy(), "nodes": nodes}
+        if not encoder.any_relations:
+            return edges
+        relations = compare_relations(graph).to_dense()
+        return edges | {"heads": np.asarray(relations.heads), "pairs": np.asarray(relations.pairs)}
+    x, undirected = model.graph_inputs()
     if x is None or not isinstance(encoder, NodeEncoder):
         return {}
-    pairs = int(edges.flatten().bincount().square().sum())
+    pairs = int(undirected.flatten().bincount().square().sum())
     if max(8 * x.numel(), 16 * pairs) > _MOST_INPUTS:  # 8 bytes: features and their precomputed form
         return {}
     x = x.to_dense() if x.layout is not torch.strided else x
     with torch.no_grad():
-        made = {name: tensor for name, (tensor, _) in graph_inputs(encoder, x, edges).items()}
+        made = {name: tensor for name, (tensor, _) in graph_inputs(encoder, x, undirected).items()}
     transform = model.transform
     if transform is not None and not transform.normalize and transform.projection is None:
         made |= {

@@ -44,8 +44,8 @@ def read_queries(path: Path) -> QueryFile:
     A line is `head relation ?`, `? relation tail` or `head relation`. Columns are separated by tabs, or by
     commas in a `.csv` file. An empty field counts as "?", and blank lines are skipped. The first line may be
     a header with two or three of the words head, relation and tail, in any order; the other headers that
-    `read_triples` knows are accepted, too. Lines of one column above them are comments if they begin with #
-    or %.
+    `read_triples` knows are accepted, too. Above the queries, lines that begin with "# " or "% " are comments
+    or a header, and so are lines of one column that begin with # or %.
 
     Raises:
         UsageError: with file and line, if a line is not a query.
@@ -55,10 +55,9 @@ def read_queries(path: Path) -> QueryFile:
     columns: Sequence[str] | None = None
     for line, fields in _rows(path, is_csv=is_csv):
         if columns is None:
-            if len(fields) == 1 and fields[0].startswith(("#", "%")):
-                continue
-            columns = query_columns(fields)
-            if columns is not None:
+            is_marked = fields[0].startswith(("# ", "% ") if len(fields) > 1 else ("#", "%"))
+            columns = query_columns([fields[0].lstrip("#% "), *fields[1:]] if is_marked else fields)
+            if columns is not None or is_marked:
                 continue
             columns = _COLUMNS
         if len(fields) not in (2, 3) or (columns is not _COLUMNS and len(fields) != len(columns)):

@@ -27,10 +27,10 @@ class Choice:
         return any(value == own and isinstance(value, bool) == isinstance(own, bool) for own in self.values)
 
     def __str__(self) -> str:
-        return "{" + ", ".join(map(_told, self.values)) + "}"
+        return "{" + ", ".join(map(_as_text, self.values)) + "}"
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """A value; a text that could be taken for another value, or for two, has quotes."""
     is_word = isinstance(value, str) and re.fullmatch(r"[^\W\d][\w./-]*", value)
     return value if is_word and value not in ("None", "True", "False", "inf", "nan") else repr(value)

@@ -39,7 +39,7 @@ from graphzoo.tasks.halved_steps import HalvedSteps
 from graphzoo.tasks.losses import LogsLosses
 from graphzoo.tasks.micro_batches import MicroBatches
 from graphzoo.tasks.start_weights import StartWeights
-from graphzoo.tasks.training_data import ChecksData
+from graphzoo.tasks.training_data import ChecksData, data_described
 from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
 from graphzoo.types import GraphSpec
 
@@ -225,7 +225,8 @@ class Task(ChecksData, LogsLosses):
         self._check_kind_of_data()
         self.num_evaluated = None  # an empty split would leave the count of an earlier evaluation
         if stage == "fit":
-            self.micro_batches.end_fit()  # in case an earlier fit failed
+            self._resumed = None  # an earlier fit may have failed
+            self.micro_batches.end_fit()
             refuse_unfit_callbacks(self._trainer)
         if stage == "fit" or self._trainer is None:
             return
@@ -258,7 +259,11 @@ class Task(ChecksData, LogsLosses):
             with torch.device("cpu"):
                 self.build(self._datamodule().spec)
             if self.start_from:
-                self._earlier = self._start_weights.load(self.start_from)
+                try:
+                    self._earlier = self._start_weights.load(self.start_from)
+                except BaseException:
+                    self.encoder = None  # or the next fit would go on with random weights
+                    raise
 
     def on_fit_start(self) -> None:
         """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.
@@ -318,17 +323,21 @@ class Task(ChecksData, LogsLosses):
                 return self
 
             build_bounded(build, checkpoint["state_dict"])  # refuses a model far larger than these weights
-        self._remember_data(described)
+        fits = self._has_data() and self.trainer.state.fn == "fit"
         if self._has_data():
-            self._check_loaded()  # first, since its errors say more than those about shapes of weights
-            self._take_features(self._loaded_data)
+            if (data := data_described(described)) and not fits:
+                # first, since its errors say more than those about shapes of weights
+                self.check_data(data, self._datamodule())
+            self._take_features(described)
             forget_foreign_paths(self.trainer, checkpoint)
-            if self.trainer.state.fn == "fit":
-                check_callback_states(self.trainer, checkpoint)
-                self._resumed = checkpoint
-                self.micro_batches.resume(checkpoint.get("graphzoo_micro_batch_size"))
-                self._resume_losses(checkpoint)
+        if fits:
+            check_callback_states(self.trainer, checkpoint)
         check_loaded_weights(self, checkpoint)
+        self._remember_data(described)
+        if fits:
+            self._resumed = checkpoint
+            self.micro_batches.resume(checkpoint.get("graphzoo_micro_batch_size"))
+            self._resume_losses(checkpoint)
 
     @classmethod
     def from_checkpoint_dict(

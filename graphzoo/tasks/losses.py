@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 class LogsLosses(LightningModule):
     """A LightningModule that logs the mean loss of each global batch, which it may get in parts.
 
-    A checkpoint from the middle of an epoch has the sums of its losses, so that a resumed run logs the same.
+    A checkpoint from the middle of an epoch has the sums of its losses. If it is resumed, the task calls
+    `_resume_losses`, so that it logs the same as without the stop.
 
     Attributes:
         step_loss: Sum of losses and number of samples so far in this step and process, each divided by the
@@ -42,7 +43,7 @@ class LogsLosses(LightningModule):
         return self._latest_loss if total is None else total / count
 
     def configure_model(self) -> None:
-        """Forget the losses of an earlier fit, which may have ended in the middle of an epoch."""
+        """Forget losses that are left from a fit that ended in the middle of an epoch."""
         self._sums, self.step_loss, self._latest_loss = {}, None, None
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:

@@ -122,8 +122,7 @@ class ChecksData(LightningModule):
 
     def _remember_data(self, described: Mapping[str, Any]) -> None:
         """Take over what a checkpoint says of the training of its weights."""
-        own = {"format", "task", "encoder", "spec", "versions"}
-        self._loaded_data = {key: value for key, value in described.items() if key not in own}
+        self._loaded_data = data_described(described)
         self._earlier = earlier_data(described)
         self._treatment = described.get("features")
 
@@ -160,6 +159,12 @@ class ChecksData(LightningModule):
     def _take_features(self, described: Mapping[str, Any]) -> None:
         if (take := getattr(self._datamodule(), "take_features", None)) is not None:
             take(described.get("features"))  # a user's own task may say nothing of its data
+
+
+def data_described(described: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a checkpoint's description that are of the data, not of the model."""
+    of_model = {"format", "task", "encoder", "spec", "versions"}
+    return {key: value for key, value in described.items() if key not in of_model}
 
 
 def earlier_data(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -36,7 +36,8 @@ def train_links(run, encoder, datamodule, task_class=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seed_everything(1, verbose=False)
-        task = (task_class or LinkPrediction)(encoders()[encoder], lr=0.02)
+        factory = encoder if callable(encoder) else encoders()[encoder]
+        task = (task_class or LinkPrediction)(factory, lr=0.02)
         trainer = Trainer(
             max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
             enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,

@@ -405,14 +405,27 @@ def test_an_export_has_the_given_reverse_weight(both_ends, tmp_path, tested, opt
     assert (note if tested else untested) in card and ("not tested" in card) is not tested
 
 
-def test_an_export_of_an_export_keeps_the_weight_that_was_evaluated(both_ends, tmp_path):
-    first = export_run(both_ends, tmp_path / "first", reverse_weight=0.2)
-    second = export_run(first, tmp_path / "second", reverse_weight=0.0, licence="mit")
+@pytest.mark.parametrize("tested", [True, False])
+def test_an_export_of_an_export_keeps_what_is_known_of_the_run(both_ends, tmp_path, tested):
+    if not tested:
+        (both_ends / "results.json").unlink()
+    first = export_run(both_ends, tmp_path / "first", reverse_weight=0.2, licence="mit")
+    second = export_run(first, tmp_path / "second", reverse_weight=0.0)
     program = export_run(second, tmp_path / "program", to="torch.export")
     assert graphzoo.load(second).task.reverse_weight == 0
+    of_test = "(`reverse_weight` 0.4); the exported model scores forward queries."
     for folder in (second, program):
         card = (folder / "README.md").read_text()
-        assert "(`reverse_weight` 0.4); the exported model scores forward queries." in card
+        assert (of_test if tested else "directions (`reverse_weight` 0.4)") in card
+        assert 'license: "mit"' in card
+
+
+def test_an_export_of_changed_weights_says_so_when_it_is_exported_again(both_ends, tmp_path):
+    weights = torch.load(both_ends / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    weights = {name: weight + 1 for name, weight in weights.items()}
+    first = export_run(both_ends, tmp_path / "first", weights=weights)
+    second = export_run(first, tmp_path / "second", licence="mit")
+    assert "Its weights were changed after the training." in (second / "README.md").read_text()
 
 
 def test_a_program_scores_forward_queries_only(both_ends, umls, tmp_path, monkeypatch):

@@ -88,6 +88,12 @@ def test_comments_above_queries_are_left_out_as_above_facts(tmp_path):
     path.write_bytes(b"\xef\xbb\xbf# asked\r\n%of ann\r\nhead\trelation\r\n#ann\tlikes\r\n")
     queries = read_queries(path)
     assert (queries.entity, queries.relation, queries.line) == (["#ann"], ["likes"], [4])
+    path.write_text("# made 2024\tby ann\n# head\trelation\nann\tlikes\n")
+    assert read_queries(path).entity == ["ann"]
+    path.write_text("# relation\ttail\nlikes\tann\n")
+    assert read_queries(path).asks_tail == [False]
+    path.write_text("#ann\tlikes\n")
+    assert read_queries(path).entity == ["#ann"]
     path.write_text("ann\tlikes\n# asked\n")
     with pytest.raises(UsageError, match="line 2: expected 2 or 3 columns"):
         read_queries(path)

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 import graphzoo
 from graphzoo.cli import main as graphzoo_main
-from graphzoo.encoders import PENCIL, KnowFormer
+from graphzoo.encoders import PENCIL, KnowFormer, KnowFormerAny
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.heuristics import LinkHeuristic
@@ -278,11 +278,15 @@ found["numpy"].save("scores.npy", found["scores"])
     assert text.startswith("x, denoised of" if kind != "nodeformer" else "x, edge_index, edge_index_2 of")
 
 
-@pytest.mark.parametrize("is_directed", [False, True])
-def test_the_example_of_a_card_finds_partners_by_a_query(tmp_path, monkeypatch, is_directed):
+def any_relations(spec):
+    return KnowFormerAny(spec, hidden_channels=8, num_layers=1)
+
+
+@pytest.mark.parametrize(("encoder", "is_directed"), [("knowformer", False), (any_relations, True)])
+def test_the_example_of_a_card_finds_partners_by_a_query(tmp_path, monkeypatch, encoder, is_directed):
     names = [f"n{number}" for number in range(link_graphs.NODES)] if is_directed else range(link_graphs.NODES)
     graph = link_graphs.make_link_graph(is_directed=is_directed, node_names=tuple(names) * is_directed)
-    train_links(tmp_path / "run", "knowformer", link_data(graph))
+    train_links(tmp_path / "run", encoder, link_data(graph))
     expected = graphzoo.load(tmp_path / "run").score([(names[0], other) for other in names[1:]])["score"]
     export_run(tmp_path / "run", tmp_path / "program", to="torch.export")
     card = (tmp_path / "program/README.md").read_text().split("```python\n")[1].split("```")[0]
@@ -291,7 +295,7 @@ def test_the_example_of_a_card_finds_partners_by_a_query(tmp_path, monkeypatch, 
     exec(card, made := {})
     np.testing.assert_allclose(made["scores"][0, 1:], expected, atol=1e-4, rtol=1e-4)
     if is_directed:
-        assert made["partners"] == [names[i] for i in made["scores"][0].argsort()[::-1][:3]]
+        assert made["best"] == [names[i] for i in made["scores"][0].argsort()[::-1][:3]]
 
 
 @pytest.mark.parametrize("settings", [{}, {"reduce_channels": 2}, {"normalize_features": True}])

@@ -128,6 +128,19 @@ def test_runs_in_training_on_another_graph_are_a_group_of_their_own(tmp_path):
     assert [len(group.records) for group in groups] == [2, 1]
 
 
+def test_a_link_run_in_training_joins_the_finished_ones_of_other_splits(tmp_path):
+    """The fingerprint of link data covers the split; the links are the same."""
+    done, begun = (
+        write_run(tmp_path / str(i), finished=not i, changed={"data.split_index": i}) for i in (0, 1)
+    )
+    result = json.loads((done / "results.json").read_text())
+    (done / "results.json").write_text(json.dumps({**result, "split": {"links": "same"}}))
+    meta = {"fingerprint": "of split 1", "split": {"links": "same"}}
+    (begun / "graph" / "meta.json").write_text(json.dumps(meta))
+    [group] = group_records(find_records([tmp_path]))
+    assert len(group.records) == 2
+
+
 @pytest.mark.parametrize("content", ["{", "[]"])
 def test_damaged_facts_of_the_graph_are_named(tmp_path, content):
     run = write_run(tmp_path / "run", finished=False)

@@ -228,6 +228,19 @@ def test_a_users_task_is_tested_and_resumed_from_its_checkpoint(tmp_path):
     assert trainer.global_step == 2
 
 
+def test_a_fit_after_a_resume_that_was_refused_starts_anew(tmp_path):
+    wide, (data, other) = two_splits("kg")
+    trainer, path = quiet_trainer(), tmp_path / "wide.ckpt"
+    trainer.fit(wide, datamodule=data)
+    trainer.save_checkpoint(path)
+    narrow = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=4))
+    with pytest.raises(UsageError, match="does not fit: the weight"):
+        quiet_trainer(max_epochs=2).fit(narrow, datamodule=data, ckpt_path=path, weights_only=True)
+    trainer = quiet_trainer()
+    trainer.fit(narrow, datamodule=other)  # another split: these weights have seen none
+    assert trainer.global_step == len(other.train_dataloader()) and "began_with" not in narrow.describe()
+
+
 def test_loading_weights_before_the_encoder_is_built_is_refused():
     task, (data, _) = two_splits("nodes")
     quiet_trainer().fit(task, datamodule=data)

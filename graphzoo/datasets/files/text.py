@@ -6,7 +6,7 @@ import contextlib
 import os
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -41,6 +41,17 @@ def as_a_command() -> Iterator[None]:
 
 def _on_one_line(message: Warning | str, *_: object) -> str:
     return f"warning: {message}\n"
+
+
+def as_row(row: object) -> object:
+    """A tuple of the values of a row, or the row itself if it is a single value or has no order.
+
+    >>> as_row(["a", 1]), as_row("ab"), as_row({1, 2}), as_row(3)
+    (('a', 1), 'ab', {1, 2}, 3)
+    """
+    if isinstance(row, str | bytes | set | frozenset | Mapping) or not isinstance(row, Iterable):
+        return row
+    return tuple(row) if getattr(row, "ndim", 1) else row
 
 
 def names_of(values: Sequence[object]) -> list[str]:

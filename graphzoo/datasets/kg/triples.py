@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphzoo.datasets.files.tables import Column, clean, header_order, parse_columns, read_bytes
-from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
+from graphzoo.datasets.files.text import as_row, ignored_columns, is_missing, names_of
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
 
@@ -167,10 +167,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
             raise DataError(f"{source}: expected triples (head, relation, tail), got {kind}") from error
         if isinstance(table, set | frozenset) and len(table) > 1:
             raise DataError(f"{source}: the order of a set differs between processes\nGive sorted(triples)")
-        unfit = (str, set, frozenset, Mapping)  # their values are not in the order head, relation, tail
-        rows = [
-            tuple(row) if isinstance(row, Iterable) and not isinstance(row, unfit) else row for row in listed
-        ]
+        rows = [as_row(row) for row in listed]
         for position, row in enumerate(rows):
             if not isinstance(row, tuple) or len(row) != 3:
                 hint = "" if isinstance(row, tuple) else "\nGive a list of triples, even for a single one"

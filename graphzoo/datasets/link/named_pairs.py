@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from graphzoo.datasets.files.tables import header_order
-from graphzoo.datasets.files.text import ignored_columns, is_missing, names_of
+from graphzoo.datasets.files.text import as_row, ignored_columns, is_missing, names_of
 from graphzoo.datasets.link.edge_list import HEADERS, read_edge_list
 from graphzoo.errors import UsageError
 
@@ -66,11 +66,11 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
         # Column by column: a row of two types would be converted to one type.
         rows: Any = list(zip(*(pairs.iloc[:, i].tolist() for i in ends), strict=True))
     else:
-        given = pairs.tolist() if hasattr(pairs, "tolist") else pairs
-        # a text is not the pair of its letters
-        rows = [
-            tuple(row) if isinstance(row, Iterable) and not isinstance(row, str) else row for row in given
-        ]
+        try:
+            given = list(pairs.tolist() if hasattr(pairs, "tolist") else pairs)
+        except TypeError as error:  # a number
+            raise UsageError(f"pairs: expected pairs of nodes, got {type(pairs).__name__}") from error
+        rows = [as_row(row) for row in given]
     source, target = [], []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, tuple) or len(row) != len(_COLUMNS):
