@@ -62,12 +62,12 @@ def test_models_are_compared_and_the_best_one_predicts(cli, nodes):
 def test_a_stopped_comparison_continues(cli, nodes, monkeypatch):
     run, calls = module._here, []
 
-    def stopped(words, log, limit):
+    def stopped(words, log):
         calls.append(words)
         if len(calls) == 2:
             log.write_text("")
             return 143, 0.0
-        return run(words, log, limit)
+        return run(words, log)
 
     monkeypatch.setattr(module, "_here", stopped)
     words = [
@@ -146,11 +146,11 @@ def test_the_best_model_is_tested_with_the_given_logger(cli, nodes):
 def test_a_failed_model_stays_in_the_table(cli, nodes, monkeypatch):
     run = module._here
 
-    def broken(words, log, limit):
+    def broken(words, log):
         if "gcn" in words:
             log.write_text("graphzoo: it cannot be\n")
             return 1, 0.0
-        return run(words, log, limit)
+        return run(words, log)
 
     monkeypatch.setattr(module, "_here", broken)
     words = ["--models", "mlp,gcn", "--minutes", 0.2, *SHORT, "--no-test", "--out", "found"]
@@ -171,7 +171,7 @@ def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(cli, nodes, monkeyp
         shown.append((what, total))
         yield lambda *step: shown.append(step)
 
-    def trial(words, log, limit):
+    def trial(words, log):
         log.write_text("graphzoo: too large\n")
         return 1, 0.0
 
@@ -290,7 +290,7 @@ def test_memory_is_0_where_the_system_does_not_measure_it(tmp_path, monkeypatch)
     monkeypatch.delattr(module.os, "wait4")
     assert module._apart(words, tmp_path / "log", 60, lambda seconds: None) == (2, 0.0)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert module._here(words, tmp_path / "log", 60) == (2, 0.0)
+    assert module._here(words, tmp_path / "log") == (2, 0.0)
 
 
 def test_the_output_ends_with_a_command_that_predicts(cli, nodes):
