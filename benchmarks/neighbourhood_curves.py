@@ -81,7 +81,7 @@ def draw(name: str, lines: list[Line]) -> None:
     )
     if whole := whole_graph(name):
         axes.plot(*zip(*whole, strict=True), "s--", label="whole graph, published batch")
-    axes.set(xlabel="hours", ylabel="MRR, 250 validation triples", ylim=(0, None), title=name)
+    axes.set(xlabel="hours", ylabel="validation MRR", ylim=(0, None), title=name)
     axes.legend(loc="lower right")
     figure.savefig(FIGURES / f"neighbourhoods-{name}.png", dpi=130)
 
