@@ -96,7 +96,7 @@ def export_run(
     changed = own is not None and _differ(checkpoint["state_dict"], own)
     is_the_same = not changed and reverse_weight is None and not licence
     if exported and to == "safetensors" and is_the_same:
-        raise UsageError(f"{run} is exported already\nCopy the folder")
+        raise UsageError(f"{run} is exported already\nCopy the folder {file.parent}")
     task = build_task(checkpoint, file, trust=trust)  # what does not load here would load nowhere
     described = {key: _shareable(value) for key, value in checkpoint["graphzoo"].items()}
     info = task_of(task)

@@ -14,6 +14,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import (
     BaseFinetuning,
     BatchSizeFinder,
+    Callback,
     GradientAccumulationScheduler,
     LearningRateFinder,
     ModelPruning,
@@ -239,6 +240,30 @@ def test_a_fit_after_a_resume_that_was_refused_starts_anew(tmp_path):
     trainer = quiet_trainer()
     trainer.fit(narrow, datamodule=other)  # another split: these weights have seen none
     assert trainer.global_step == len(other.train_dataloader()) and "began_with" not in narrow.describe()
+
+
+class FailsToResume(Callback):
+    def state_dict(self):
+        return {"of": "an earlier version"}
+
+    def load_state_dict(self, state_dict):
+        raise UsageError("cannot be resumed")
+
+
+def test_a_fit_after_a_resume_that_a_callback_ended_takes_no_optimiser(tmp_path):
+    task, (data, _) = two_splits("kg")
+    trainer, path = quiet_trainer(callbacks=[FailsToResume()]), tmp_path / "one.ckpt"
+    trainer.fit(task, datamodule=data)
+    trainer.save_checkpoint(path)
+    again, _ = two_splits("kg", seed=1)
+    with pytest.raises(UsageError, match="cannot be resumed"):
+        quiet_trainer(max_epochs=2, callbacks=[FailsToResume()]).fit(
+            again, datamodule=data, ckpt_path=path, weights_only=True
+        )
+    trainer = quiet_trainer()
+    trainer.fit(again, datamodule=data)
+    assert trainer.global_step == len(data.train_dataloader())
+    assert again.describe()["began_with"] == [task.describe()["data"]]  # its weights were loaded
 
 
 def test_loading_weights_before_the_encoder_is_built_is_refused():
