@@ -35,7 +35,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.hostile_attempts import KINDS, MARKS, Attempt, make_bases
+from benchmarks.hostile.attempt import Attempt, make_bases
+from benchmarks.hostile.damage import MARKS
+from benchmarks.hostile.kinds import KINDS
 from benchmarks.load_test import judge
 
 RESULTS = Path(__file__).parent / "results" / "hostile_campaign.csv"
