@@ -325,9 +325,8 @@ class Task(ChecksData, LogsLosses):
             build_bounded(build, checkpoint["state_dict"])  # refuses a model far larger than these weights
         fits = self._has_data() and self.trainer.state.fn == "fit"
         if self._has_data():
-            if (data := data_described(described)) and not fits:
-                # first, since its errors say more than those about shapes of weights
-                self.check_data(data, self._datamodule())
+            # first, since its errors say more than those about shapes of weights
+            self._check_loaded(data_described(described))
             self._take_features(described)
             forget_foreign_paths(self.trainer, checkpoint)
         if fits:

@@ -140,10 +140,10 @@ class KGCompletion(QueryScoring):
         self._check_relations(described, name)
         super().check_start(described, name)
 
-    def _check_loaded(self) -> None:
-        if self._loaded_data:  # also when a fit resumes: vectors would belong to other relations
-            self._check_relations(self._loaded_data, "the checkpoint")
-        super()._check_loaded()
+    def _check_loaded(self, described: dict[str, Any]) -> None:
+        if described:  # also when a fit resumes: vectors would belong to other relations
+            self._check_relations(described, "the checkpoint")
+        super()._check_loaded(described)
 
     def _check_relations(self, described: Mapping[str, Any], name: str) -> None:
         there, here = described.get("relations") or [], list(self._datamodule().relations)

@@ -91,13 +91,17 @@ class ChecksData(LightningModule):
         self.check_data(dict(described), self._datamodule())
 
     def on_validation_start(self) -> None:
-        self._check_loaded()
+        self._check_loaded(self._loaded_data)
 
     on_test_start = on_predict_start = on_validation_start
 
-    def _check_loaded(self) -> None:
-        if self._loaded_data and self.trainer.state.fn != "fit":
-            self.check_data(self._loaded_data, self._datamodule())
+    def _check_loaded(self, described: dict[str, Any]) -> None:
+        """Compare what weights were trained on with the data at hand; nothing if `described` is empty.
+
+        The task may refuse the weights then, so it takes over the description only after this.
+        """
+        if described and self.trainer.state.fn != "fit":
+            self.check_data(described, self._datamodule())
 
     def _check_kind_of_data(self) -> None:
         """Refuse the DataModule of another task. A mixture, or a class that is not ours, is not checked."""
