@@ -242,6 +242,7 @@ FAULTS = {
         "hidden_channels=16, but the weights are those of hidden_channels=",
     ),
     "odd-settings": (_settings(lambda found: found.update(hyper_parameters=[1])), "is not a mapping"),
+    "odd-exported": (_settings(lambda found: found.update(exported=[1])), "`exported` is not a mapping"),
     "odd-setting": (
         _settings(lambda found: found["hyper_parameters"].update(loss=["x"])),
         "the settings of the task cannot be used",
