@@ -83,6 +83,8 @@ class LastCheckpoint(Checkpoint):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        if trainer.state.fn != TrainerFn.FITTING:
+            return  # a test loads checkpoints, too; a later fit does not resume them
         begin_epochs_anew(trainer)
         self._metrics.load(checkpoint)
 
@@ -125,7 +127,8 @@ class LastCheckpoint(Checkpoint):
         """Save between two steps, when it is time."""
         if not trainer.fit_loop._should_accumulate():
             self._signals.at_once = False  # from the first step on there is something to save
-        end_restart(trainer)
+        if self._metrics.are_known:  # else Lightning leaves out the step that would need them
+            end_restart(trainer)
         self._stop_between_steps.apply(trainer)
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation

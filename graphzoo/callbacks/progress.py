@@ -39,7 +39,7 @@ class _RunBar(BaseBar):
         """Loss, validation metric and rate."""
         metrics = super().get_metrics(trainer, pl_module)
         shown: dict[str, Any] = {name: value for name, value in metrics.items() if name != "v_num"}
-        return shown | ({f"{_unit(pl_module)}/s": f"{rate:.0f}"} if (rate := _rate(trainer)) else {})
+        return shown | ({f"{_unit(pl_module)}/s": rate} if (rate := _rate(trainer)) else {})
 
 
 class ProgressBar(_RunBar, RichProgressBar):
@@ -153,7 +153,7 @@ class EpochLines(Callback):
             if name in logged:
                 shown.append(f"{name} {float(logged[name]):.4f}")
         if rate := _rate(trainer):
-            shown.append(f"{rate:.0f} {_unit(pl_module)}/s")
+            shown.append(f"{rate} {_unit(pl_module)}/s")
         if left := _time_left(trainer):
             shown.append(f"{left} to go")
         console().print("  ".join(shown), highlight=False)
@@ -163,9 +163,11 @@ def _unit(pl_module: LightningModule) -> str:
     return str(getattr(pl_module, "unit", "queries"))
 
 
-def _rate(trainer: Trainer) -> float:
+def _rate(trainer: Trainer) -> str:
+    """The rate so far; empty before the first batch."""
     throughputs = [c for c in trainer.callbacks if isinstance(c, Throughput)]  # type: ignore[attr-defined]
-    return throughputs[0].queries_per_s if throughputs else 0.0
+    rate = throughputs[0].queries_per_s if throughputs else 0.0
+    return "" if not rate else f"{rate:.0f}" if rate >= 1 else f"{rate:.1g}"
 
 
 def _clock(trainer: Trainer) -> RunClock | None:

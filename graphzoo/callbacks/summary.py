@@ -32,6 +32,7 @@ class RunSummary(RunClock):
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._told = False
         for name, value in describe_run(trainer, pl_module):
             _say(name, value)
 
@@ -72,6 +73,19 @@ def time_left(clock: RunClock) -> str:
     return f"about {duration(clock.left)}" if _WORTH_TELLING <= clock.left < math.inf else ""
 
 
+def _amount(number: int, what: str) -> str:
+    """A number with its noun, given in the plural: entities, classes, train nodes, triples of a graph.
+
+    >>> _amount(1, "entities"), _amount(1, "classes"), _amount(1, "valid triples of the second graph")
+    ('1 entity', '1 class', '1 valid triple of the second graph')
+    """
+    noun, of, rest = what.partition(" of ")
+    one = (
+        f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("es" if noun.endswith("sses") else "s")
+    )
+    return counted(number, one + of + rest, what)
+
+
 def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple[str, str]]:
     """Names and values for a reader, once the loaders and modules are built."""
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -80,7 +94,7 @@ def describe_run(trainer: Trainer, pl_module: LightningModule) -> Iterator[tuple
     faster = "" if products == "highest" else f", float32 products {products}"
     yield "device", f"{trainer.strategy.root_device}{processes}, precision {trainer.precision}{faster}"
     if hasattr(datamodule, "describe_graph"):
-        yield "graph", ", ".join(f"{count:,} {what}" for what, count in datamodule.describe_graph().items())
+        yield "graph", ", ".join(_amount(count, what) for what, count in datamodule.describe_graph().items())
     if words := getattr(datamodule, "features_in_words", ""):
         yield "features", words
     if getattr(datamodule, "asks_near", False):

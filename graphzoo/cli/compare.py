@@ -167,7 +167,7 @@ def _compare(
     chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
     tell(f"{len(comparison.models)} models, {chosen}\n")
     budget = 60 * args.minutes
-    with progress("comparing", max(1.0, budget - comparison.seconds)) as passed:
+    with progress("comparing", max(1.0, comparison.left(budget))) as passed:
         status = comparison.work(budget, partial(_announce, passed), passed)
     rows = comparison.rows()
     if status:
@@ -175,6 +175,7 @@ def _compare(
     if not rows or rows[0].score is None:
         _show(comparison, rows)
         tell(f"No model could be evaluated; see the logs in {comparison.folder / 'runs'}\n")
+        _tell_failed(comparison)
         return 1, {}
     status, tested = (0, {}) if args.no_test else _test(comparison, rows[0])
     if status in (130, 143):
@@ -182,9 +183,15 @@ def _compare(
     _show(comparison, rows)
     outcome = _finish(comparison, rows, description, facts, tested, task)
     tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
+    _tell_failed(comparison)
     if status:
         tell("The test failed. Run the same command to try it again, or add --no-test\n")
     return status, outcome
+
+
+def _tell_failed(comparison: Comparison) -> None:
+    if failed := comparison.failed():
+        tell(f"{', '.join(failed)} failed. Run the same command to try again\n")
 
 
 def _stopped(status: int) -> tuple[int, dict[str, Any]]:

@@ -83,7 +83,8 @@ def _section(option: str, class_path: str, chosen: Mapping[str, Any]) -> list[st
         shown = "as --seed" if "seed_everything" in value else value
         lines.append(f"  {option}.{each.name} {shown}".rstrip())
         if each.meaning:
-            lines += fill(each.meaning, WIDTH - 6, break_long_words=False).splitlines()
+            meaning = re.sub(r"\bNone\b", "null", each.meaning)  # as it is typed
+            lines += fill(meaning, WIDTH - 6, break_long_words=False).splitlines()
     return [lines[0], lines[1], *(line if line.startswith("  --") else f"      {line}" for line in lines[2:])]
 
 

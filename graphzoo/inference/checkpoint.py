@@ -18,6 +18,7 @@ from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
+from graphzoo.runs.checkpoints import held_below
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.types import GraphSpec, NeighbourhoodSpec
 
@@ -57,9 +58,8 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
         files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
         path = next((file for file in files if file.is_file()), path)
         if path.is_dir():
-            inside = sorted(file.relative_to(path) for file in path.glob("**/*.ckpt"))
-            hint = f"; it holds {', '.join(map(str, inside[:3]))}: give one of these" if inside else ""
-            raise UsageError(f"{path}: holds no checkpoints/best.ckpt or checkpoints/last.ckpt{hint}")
+            what = f"{path}: holds no checkpoints/best.ckpt or checkpoints/last.ckpt"
+            raise UsageError(what + held_below(path))
     run = path.absolute().parent if path.suffix == ".safetensors" else path.absolute().parent.parent
     kept = ("knowledge_graph.npz", "node_graph.npz", "meta.json")
     return path, run if any((run / "graph" / name).is_file() for name in kept) else None

@@ -5,8 +5,11 @@ This module imports only the standard library.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import zipfile
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +22,10 @@ from graphzoo.system.regular_files import open_regular
 
 RUNS = Path("runs")
 """Where runs are written, below the current folder."""
+
+# Most folders that a search for a hint looks into, and most entries of each: a home directory or a network
+# drive may hold millions.
+_MOST = 200
 
 
 def find_runs(pattern: str = "*") -> list[Path]:
@@ -74,8 +81,24 @@ def locate(
         # killed in its first epoch
         untested = " --no-test" if header.get("test") == "no" else ""
         again = f"graphzoo fit --config {typed(run / 'config.yaml')}{untested}"
-        text += f"\nStart again with its settings: {again}"
-    raise UsageError(text)
+        raise UsageError(f"{text}\nStart again with its settings: {again}")
+    raise UsageError(text + held_below(run))
+
+
+def held_below(folder: Path) -> str:
+    """A line that names up to three checkpoints below a folder; "" if a short search finds none.
+
+    The search looks into a limited number of folders, upper ones first, and follows no links.
+    """
+    folders, found = [folder], list[str]()
+    for place in islice(folders, _MOST):  # the list grows meanwhile
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in sorted(islice(entries, _MOST), key=lambda entry: entry.name):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry))
+                elif entry.name.endswith(".ckpt"):
+                    found.append(entry.path)
+    return f"\nIt holds {', '.join(found[:3])}: give one of these" if found else ""
 
 
 def _exported(path: Path) -> Path | None:

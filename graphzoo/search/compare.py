@@ -104,6 +104,8 @@ class Comparison:
         self.monitor, self.mode, self.num_valid = monitor, mode, num_valid
         self._in_process = in_process
         self.trials = _earlier(folder / "trials.jsonl")
+        # Models that failed in an earlier call: their cause, such as too little memory, may be gone.
+        self._again = set(self.failed())
 
     @cached_property
     def _given(self) -> set[str]:
@@ -128,15 +130,25 @@ class Comparison:
             0, or the exit status of a trial that the user stopped.
         """
         for model, seed, settings, share in self._plan(budget):
-            tell(f"{model}" + (f", seed {seed}" if seed else "") + (", other settings" if settings else ""),
-                 budget - self.seconds)  # fmt: skip
+            again = ", which failed before" if model in self._again else ""
+            what = f", seed {seed}" if seed else ", other settings" if settings else again
+            tell(model + what, self.left(budget))
             trial, status = self._run(model, seed, settings, share, passed)
             if status in (130, 143):
                 return status
+            self._again.discard(model)
             self.trials.append(trial)
             lines = "".join(json.dumps(asdict(each)) + "\n" for each in self.trials)
             write_text_atomically(self.folder / "trials.jsonl", lines)
         return 0
+
+    def left(self, budget: float) -> float:
+        """Seconds that are left; a model that failed in an earlier call gets its share beyond the budget."""
+        return max(budget - self.seconds, len(self._again) * self._again_share(budget))
+
+    def failed(self) -> list[str]:
+        """Models whose last trial with their own settings failed."""
+        return [model for model in self.models if any(map(_has_failed, self._usual(model)[-1:]))]
 
     def rows(self) -> list[Row]:
         """A row per model, the best first, and those without a score last."""
@@ -157,6 +169,8 @@ class Comparison:
 
     def _plan(self, budget: float) -> Iterator[tuple[str, int, dict[str, Any], float]]:
         """Model, seed, settings and seconds of each next trial, which depends on the results so far."""
+        for model in [model for model in self.models if model in self._again]:
+            yield model, 0, {}, self._again_share(budget)
         least = min(_LEAST, budget / (2 * len(self.models)))
         waiting = self._waiting(budget)
         for number, model in enumerate(waiting):
@@ -175,6 +189,9 @@ class Comparison:
                 done = {trial.seed for trial in row.trials}
                 if seed not in done and row.seconds and left > 1.2 * row.seconds:
                     yield best.model, seed, best.settings, min(left, self._cut(best) or left)
+
+    def _again_share(self, budget: float) -> float:
+        return _FIRST * budget / len(self.models)
 
     @staticmethod
     def _cut(trial: Trial) -> float:
@@ -308,6 +325,10 @@ class Comparison:
         best = max(scored, key=lambda values: sign * values[self.monitor])
         found = {name: value for name, value in best.items() if name.startswith("val/")}
         return {name: value for name, value in found.items() if math.isfinite(value)}, ""
+
+
+def _has_failed(trial: Trial) -> bool:
+    return not trial.metrics and not trial.note.startswith(_NO_SHARE)
 
 
 def _earlier(path: Path) -> list[Trial]:

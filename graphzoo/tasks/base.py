@@ -196,7 +196,8 @@ class Task(ChecksData, LogsLosses):
     def in_precision(self, x: Tensor) -> Tensor:
         """Features in the precision of the weights; the same object for the same `x`, as caches require."""
         with torch.inference_mode(False):  # for training too, though a validation may come first
-            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+            dtype = self.weight_dtype  # another Trainer may convert the weights
+            return self._in_precision.get((x,), lambda: x.to(dtype), dtype)
 
     def to_device_once(self, name: str, value: Any) -> Any:
         """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
@@ -224,6 +225,8 @@ class Task(ChecksData, LogsLosses):
         """
         self._check_kind_of_data()
         self.num_evaluated = None  # an empty split would leave the count of an earlier evaluation
+        if stage == "test":
+            self.test_tables = ()  # of an earlier test: that of a mixture has none
         if stage == "fit":
             self._resumed = None  # an earlier fit may have failed
             self.micro_batches.end_fit()

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks.progress.rich_progress import CustomTimeColumn
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from graphzoo.callbacks import EpochLines, ProgressBar, progress
+from graphzoo.callbacks import EpochLines, ProgressBar, Throughput, progress
 from graphzoo.callbacks.progress import NotebookBar
 from graphzoo.callbacks.run_length import RunClock
 
@@ -99,3 +99,10 @@ def test_the_bar_shows_the_time_left_of_the_run():
     assert shown() == ["0:01:15 • 2:00:00"]
     assert progress._time_left(trainer) == "about 2.0 h"
     assert "{remaining}" not in NotebookBar.BAR_FORMAT
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(1234.5, "1234"), (1.4, "1"), (0.42, "0.4"), (0.0, "")])
+def test_a_rate_below_one_is_not_shown_as_zero(rate, shown):
+    throughput = Throughput()
+    throughput.queries_per_s = rate
+    assert progress._rate(SimpleNamespace(callbacks=[throughput])) == shown

@@ -159,6 +159,46 @@ def test_a_failed_model_stays_in_the_table(cli, nodes, monkeypatch):
     assert last["model"] == "gcn" and last["score"] is None and last["note"] == "it cannot be"
 
 
+def test_a_failed_model_is_tried_again_by_the_same_command(cli, nodes, monkeypatch):
+    """It gets its share although the time is spent: 60 % of 24 s for two models."""
+    run, is_broken = module._here, True
+    given = []
+
+    def broken(words, log):
+        given.append((words[2], next((word for word in words if "max_time" in word), "")))
+        if "gcn" in words and is_broken:
+            log.write_text("graphzoo: out of memory\n")
+            return 1, 0.0
+        return run(words, log)
+
+    monkeypatch.setattr(module, "_here", broken)
+    trials_take(10, monkeypatch)
+    words = [
+        "compare",
+        *nodes,
+        "--models",
+        "mlp,gcn",
+        "--minutes",
+        0.4,
+        *SHORT,
+        "--no-test",
+        "--out",
+        "found",
+    ]
+    assert "gcn failed. Run the same command to try again" in cli(*words).err
+    is_broken = False
+    given.clear()
+    again = cli(*words)
+    assert given == [("gcn", "--trainer.max_time=00:00:00:07")], "mlp is not tried again"
+    assert "gcn, which failed before (7 s left)" in again.err and "failed. Run" not in again.err
+    gcn = next(
+        row for row in json.loads(Path("found/compare.json").read_text())["models"] if row["model"] == "gcn"
+    )
+    assert gcn["score"] is not None and gcn["runs"] == 2
+    given.clear()
+    assert cli(*words).status == 0 and not given, "nothing is left to try"
+
+
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(cli, nodes, monkeypatch):
     from contextlib import contextmanager
 

@@ -63,6 +63,8 @@ def test_a_data_set_lists_its_options(cli):
     lines = cli("fit", "--data", "umls", "--help").out.splitlines()
     assert "  --data.batch_size 64" in lines and "  --data.seed as --seed" in lines
     assert "  --model.ties realistic" in lines and "graphzoo.tasks.KGCompletion:" in lines
+    assert "      Data root; null takes GRAPHZOO_DATA or the user's cache folder." in lines, "as it is typed"
+    assert not any("None" in line for line in lines)
 
 
 def test_help_shows_settings_of_the_recipe(cli):

@@ -212,6 +212,16 @@ def test_a_full_disk_is_an_error_that_leaves_no_files(umls_run, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_folder_elsewhere_is_not_taken_for_that_of_the_program(umls_run, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "/temporary/torchinductor")
+
+    monkeypatch.setattr(torch.export, "export", full)
+    with pytest.raises(OSError, match="No space left on device: '/temporary/torchinductor'"):
+        export_run(umls_run.path, tmp_path / "model", to="torch.export")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_scores_of_links_by_queries_are_those_of_the_task(tmp_path):
     task = trained(LinkPrediction(lambda spec: KnowFormer(spec, num_heads=2, **SMALL)), GraphSpec(9, 1))
     write_program(task, tmp_path)

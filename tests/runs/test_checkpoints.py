@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from graphzoo.errors import UsageError
-from graphzoo.runs.checkpoints import locate, run_of
+from graphzoo.runs.checkpoints import held_below, locate, run_of
 
 
 @pytest.fixture
@@ -52,3 +53,21 @@ def test_a_heuristic_has_no_checkpoint(tmp_path):
     (tmp_path / "config.yaml").write_text("# model: heuristic.cn\nmodel: {}\n")
     with pytest.raises(UsageError, match="A heuristic has none"):
         locate("predict", str(tmp_path))
+
+
+def test_a_folder_above_runs_is_answered_with_their_checkpoints(run, tmp_path):
+    with pytest.raises(UsageError, match=r"It holds .*/1/checkpoints/best\.ckpt, .*last\.ckpt: give"):
+        locate("predict", str(tmp_path))
+
+
+def test_the_search_for_a_hint_ends_early(tmp_path, monkeypatch):
+    for number in range(500):
+        (tmp_path / "a" / str(number)).mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "up.ckpt").write_bytes(b"")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    opened = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: opened.append(path) or scandir(path))
+    assert held_below(tmp_path) == f"\nIt holds {tmp_path / 'b' / 'up.ckpt'}: give one of these"
+    assert len(opened) <= 200 and tmp_path / "loop" not in opened

@@ -404,13 +404,15 @@ def test_formats_of_times_and_sizes():
     ],
 )
 def test_the_line_of_training(capsys, batches, parts, max_epochs, max_steps, line):
+    graph = SimpleNamespace(describe_graph=lambda: {"entities": 1200, "valid triples": 1})
     trainer = SimpleNamespace(
-        datamodule=None, world_size=1, strategy=SimpleNamespace(root_device="cpu"), precision="32-true",
+        datamodule=graph, world_size=1, strategy=SimpleNamespace(root_device="cpu"), precision="32-true",
         num_training_batches=batches, accumulate_grad_batches=parts, max_epochs=max_epochs,
         max_steps=max_steps, callbacks=[], early_stopping_callbacks=[],
     )  # fmt: skip
     model = torch.nn.Linear(2, 1)
     assert dict(describe_run(trainer, model))["training"] == line
+    assert dict(describe_run(trainer, model))["graph"] == "1,200 entities, 1 valid triple"
     RunSummary().on_train_start(trainer, model)
     assert capsys.readouterr().out.splitlines()[-1] == f"training    {line}"
 
