@@ -122,6 +122,11 @@ class ValidationClock(Callback):
         self._batches: list[tuple[float, int]] = []  # seconds and questions
         self._batch_began, self._asked = 0.0, 0
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Forget an earlier fit, which may have had other data."""
+        if stage == "fit":
+            self._batches = []
+
     def on_validation_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._asked = _questions(pl_module)
         self._batch_began = self._clock()
@@ -186,12 +191,21 @@ class RunClock(ValidationClock):
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(clock)
+        self._begin()
+
+    def _begin(self) -> None:
         self._place: Place | None = None  # where the last step ended, and when
         self._at = self._validation_began = 0.0
         self._steps = self._seconds = 0.0
         self._validation: float | None = None
         self._guessed = False
         self.left, self._left_at = math.inf, -math.inf
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Forget the times of an earlier fit, and that between both."""
+        super().setup(trainer, pl_module, stage)
+        if stage == "fit":
+            self._begin()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -32,6 +32,7 @@ class RunSummary(RunClock):
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._told = False
         for name, value in describe_run(trainer, pl_module):
             _say(name, value)
 
