@@ -83,6 +83,8 @@ class LastCheckpoint(Checkpoint):
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        if trainer.state.fn != TrainerFn.FITTING:
+            return  # a test loads checkpoints, too; a later fit does not resume them
         begin_epochs_anew(trainer)
         self._metrics.load(checkpoint)
 
