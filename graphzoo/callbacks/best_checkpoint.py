@@ -60,6 +60,7 @@ class BestCheckpoint(ModelCheckpoint):
             auto_insert_metric_name=False,
         )
         self.seconds = seconds
+        self._is_auto = monitor == "auto"
         self._pending: dict[str, Any] | None = None
         self._resumed_step = math.inf
         self._written_at = -math.inf
@@ -69,7 +70,7 @@ class BestCheckpoint(ModelCheckpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         use_checkpoint_file(trainer)
-        if self.monitor == "auto":
+        if self._is_auto:  # another fit may be of another task, or of data with another metric
             own = (getattr(pl_module, "monitor", None), self.mode)
             monitor, mode = getattr(pl_module, "checkpoint_by", own)
             if monitor is None and stage == "fit":
@@ -77,9 +78,9 @@ class BestCheckpoint(ModelCheckpoint):
                     f"{type(pl_module).__name__} does not say by which metric its best checkpoint is chosen\n"
                     f"Name one that it logs: {type(self).__name__}(directory, 'val/acc', mode='max')"
                 )
-            self.monitor = monitor or self.monitor
-            if mode != self.mode:
-                self.mode, self.kth_value = mode, -self.kth_value
+            if monitor not in (None, self.monitor) or mode != self.mode:
+                self.monitor, self.mode = monitor or self.monitor, mode
+                forget_best(self)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note an improvement, and write one that is due."""
