@@ -104,6 +104,10 @@ class KGCompletion(QueryScoring):
         self._weights: OfWeights[object] = OfWeights()  # an object that changes when the weights do
         self._reversed = ReversedQueries(reverse_weight, is_binary=loss == "bce", max_bytes=max_score_bytes)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies also leave out the index of hidden facts."""
+        return {**super().__getstate__(), "_removers": {}}
+
     @property
     def monitor(self) -> str:
         """Validation metric that stops early and, by default, selects the checkpoint."""

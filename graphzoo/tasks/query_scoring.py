@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -55,6 +55,10 @@ class QueryScoring(Task):
         self.num_draws, self.max_score_bytes, self.seed = num_draws, max_score_bytes, seed
         self._near: tuple[RelationalGraph, NeighbourhoodSpec, NeighbourhoodSampler] | None = None
         self._halves = Halves("scoring", "queries", SMALLER)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies also leave out the graph that neighbourhoods are sampled from."""
+        return {**super().__getstate__(), "_near": None}
 
     @property
     def query_encoder(self) -> QueryEncoder:

@@ -302,6 +302,14 @@ def test_copies_of_a_task_have_no_cached_graphs():
     assert copied._prepared is None and not copied._device_cache
 
 
+@pytest.mark.parametrize(("kept", "settings"), [("_removers", {}), ("_near", {"neighbourhood": 6})])
+def test_copies_of_a_query_task_have_no_facts(kept, settings):
+    triples = [(f"n{i}", f"r{i % 2}", f"n{j}") for i in range(12) for j in range(i)]
+    task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8))
+    quiet_trainer().fit(task, KGDataModule.from_triples(triples, batch_size=16, **settings))
+    assert getattr(task, kept) and not getattr(copy.deepcopy(task), kept)
+
+
 def test_a_graph_of_several_splits_is_moved_once():
     """Else the device, for which "meta" stands, would hold the graph three times."""
     task, graph = OwnTask(Averaging).to("meta"), torch.arange(3)
