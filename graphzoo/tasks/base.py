@@ -224,6 +224,8 @@ class Task(ChecksData, LogsLosses):
         """
         self._check_kind_of_data()
         self.num_evaluated = None  # an empty split would leave the count of an earlier evaluation
+        if stage == "test":
+            self.test_tables = ()  # of an earlier test: that of a mixture has none
         if stage == "fit":
             self._resumed = None  # an earlier fit may have failed
             self.micro_batches.end_fit()

@@ -366,6 +366,7 @@ class KGCompletion(QueryScoring):
         metric = self._metric("test")
         datamodule = self._datamodule()
         if len(datamodule.sources("test")) > 1:
+            self.test_table = []
             self._report("test")
             return
         self.test_table = metric.table(datamodule.triples("test"), datamodule.knowledge_graph.relations)
