@@ -196,7 +196,8 @@ class Task(ChecksData, LogsLosses):
     def in_precision(self, x: Tensor) -> Tensor:
         """Features in the precision of the weights; the same object for the same `x`, as caches require."""
         with torch.inference_mode(False):  # for training too, though a validation may come first
-            return self._in_precision.get((x,), lambda: x.to(self.weight_dtype))
+            dtype = self.weight_dtype  # another Trainer may convert the weights
+            return self._in_precision.get((x,), lambda: x.to(dtype), dtype)
 
     def to_device_once(self, name: str, value: Any) -> Any:
         """A graph or table of the DataModule on this module's device, moved once, not part of the state."""
