@@ -33,6 +33,26 @@ def test_a_module_of_another_package_needs_a_named_metric(tmp_path):
     assert (tmp_path / "best.ckpt").is_file() and best.best_model_score is not None
 
 
+def test_another_task_has_another_metric(tmp_path):
+    """The score of the first one says nothing of the second."""
+    batches, best = torch.utils.data.DataLoader(torch.ones(4, 1)), BestCheckpoint(tmp_path)
+    settings = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(callbacks=[best], max_epochs=1, accelerator="cpu", **settings)
+
+    class Other(Regression):
+        def validation_step(self, batch, batch_idx):
+            self.log("val/gain", -1.0)
+
+    for made, (name, mode) in ((Regression(), ("val/error", "min")), (Other(), ("val/gain", "max"))):
+        made.checkpoint_by = name, mode
+        trainer.fit_loop.max_epochs = trainer.current_epoch + 1
+        trainer.fit(made, batches, batches)
+        assert (best.monitor, best.mode) == (name, mode) and best.best_model_score is not None
+    assert best.best_model_score == -1
+    score = torch.load(tmp_path / "best.ckpt", weights_only=True)["callbacks"][best.state_key]
+    assert score["best_model_score"] == -1
+
+
 def test_an_unreadable_best_file_is_ignored(tmp_path):
     (tmp_path / "best.ckpt").write_bytes(b"damaged")
     checkpoint = BestCheckpoint(tmp_path, "val/acc")

@@ -51,6 +51,19 @@ def test_a_trainer_that_was_interrupted_fits_again(tmp_path):
     assert trainer.global_step == 8
 
 
+def test_a_fit_does_not_begin_with_the_metrics_of_a_checkpoint_that_was_tested(tmp_path):
+    batches, seen = torch.utils.data.DataLoader(torch.ones(4, 1)), []
+    look = LambdaCallback(on_train_batch_start=lambda trainer, *_: seen.append({*trainer.callback_metrics}))
+    settings = {**QUIET, "enable_checkpointing": True, "callbacks": [LastCheckpoint(tmp_path), look]}
+    Trainer(**settings, max_epochs=1).fit(Regression(), batches, batches)
+    trainer = Trainer(**settings, max_epochs=1)
+    trainer.validate(
+        Regression(), batches, ckpt_path=str(tmp_path / "last.ckpt"), weights_only=True, verbose=False
+    )
+    trainer.fit(Regression(), batches, batches)
+    assert not any("val/error" in names for names in seen) and len(seen) == 8
+
+
 def test_a_trainer_validates_without_a_fit(tmp_path):
     settings = {**QUIET, "enable_checkpointing": True}
     trainer = Trainer(callbacks=[LastCheckpoint(tmp_path)], max_steps=0, **settings)

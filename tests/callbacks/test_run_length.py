@@ -164,6 +164,29 @@ def test_the_shortest_timer_limits_the_time():
     assert run_length.seconds_allowed(make_trainer()) == float("inf")
 
 
+def test_a_second_fit_is_timed_anew(monkeypatch):
+    """Its steps may take longer, and the hour before it is not that of a step."""
+    said = []
+    monkeypatch.setattr(summary, "describe_run", lambda *_: ())
+    monkeypatch.setattr(summary, "_say", lambda *words: said.append(words))
+    clock = summary.RunSummary()
+    trainer = make_trainer(strategy=SimpleNamespace(root_device=SimpleNamespace(type="cpu")))
+    for number, seconds in enumerate([2.0, 4.0], start=1):
+        clock.setup(trainer, None, "fit")
+        assert clock.left == math.inf and clock.whole_validation(trainer) is None
+        clock.on_train_start(trainer, None)
+        time = clock._clock = Clock()
+        time.now = 3600.0 * number
+        for step in range(6):
+            time.now += seconds
+            trainer.global_step = step + 1
+            clock.on_train_batch_end(trainer, None, None, None, step)
+        clock.setup(trainer, None, "test")
+        assert clock.seconds_left(trainer)[0] == pytest.approx(194 * seconds)
+        assert len(said) == number
+        clock._batches = [(7.0, 1)]
+
+
 def test_late_steps_decide_the_time_left():
     """The mean of all 60 steps would be 11 s, but steps now take 20 s."""
     now = [0.0]

@@ -58,6 +58,15 @@ def queries_of(dm, epoch=0):
     return [[(item.source, i) for i in item.position.tolist()] for item in loader.sampler]
 
 
+def test_a_test_of_several_graphs_has_no_tables_of_an_earlier_test(folders):
+    task = KGCompletion(lambda spec: KnowFormerAny(spec, hidden_channels=8, num_layers=1, num_heads=2))
+    settings = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+    Trainer(**settings).test(task, KGDataModule(path=folders[0]), verbose=False)
+    assert task.test_tables and task.test_table
+    Trainer(**settings).test(task, module(folders), verbose=False)
+    assert not task.test_tables and not task.test_table
+
+
 def test_each_batch_is_of_one_graph_in_proportion_to_their_facts(folders):
     dm = module(folders, epoch_queries=400)
     batches = queries_of(dm)

@@ -443,13 +443,24 @@ def test_data_without_test_triples_are_not_tested(tmp_path, family):
         trainer.test(task, datamodule=data, verbose=False)
 
 
-@pytest.mark.parametrize("step", ["fit", "test"])
-def test_a_model_in_memory_is_refused_for_other_relations(tmp_path, family, step):
-    task, _ = fitted(tmp_path, family, max_epochs=1)
+@pytest.mark.parametrize(("first", "step"), [("fit", "fit"), ("fit", "test"), ("validate", "fit")])
+def test_a_model_in_memory_is_refused_for_other_relations(tmp_path, family, first, step):
+    task = make_task()
+    getattr(make_trainer(tmp_path, max_epochs=1), first)(task, datamodule=KGDataModule(path=str(family)))
     other = KGDataModule(path=str(renamed(family, tmp_path / "other")), batch_size=16)
     with pytest.raises(UsageError, match="the model was trained with other relations than those of other"):
         getattr(make_trainer(tmp_path), step)(task, datamodule=other)
     make_trainer(tmp_path).test(task, datamodule=KGDataModule(path=str(family)), verbose=False)
+
+
+def test_a_fit_on_another_graph_hides_the_facts_of_that_graph(tmp_path, family):
+    task, _ = fitted(tmp_path, family, max_epochs=1)
+    (tmp_path / "other").mkdir()
+    fitted(tmp_path, write_family(tmp_path / "other", families=28), task, max_epochs=1)
+    batch = next(iter(task.trainer.datamodule.train_dataloader()))
+    hidden = ~task._remover(0).edge_mask(batch.removed)
+    graph = task.trainer.datamodule.graph("train")
+    assert hidden.numel() == graph.num_edges and int(hidden.sum()) == 2 * len(batch)
 
 
 class _BreakOff(Callback):

@@ -308,8 +308,10 @@ def test_a_model_of_neighbourhoods_can_be_evaluated_on_the_whole_graph(family, t
 
 
 def test_reverse_weight_is_refused_in_neighbourhoods(family, tmp_path):
+    task = make_task(reverse_weight=0.5)
+    task.training_step = lambda *_: pytest.fail("training began")
     with pytest.raises(UsageError, match="Take reverse_weight 0"):
-        fit(tmp_path, family, make_task(reverse_weight=0.5), neighbourhood=6)
+        fit(tmp_path, family, task, neighbourhood=6)
     task, datamodule, _ = fit(tmp_path, family, neighbourhood=6)
     task.reverse_weight = 0.5
     with pytest.raises(UsageError, match="in neighbourhoods"):

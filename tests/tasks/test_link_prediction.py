@@ -10,7 +10,7 @@ import torch
 from helpers.link_graphs import NODES, make_link_graph
 from helpers.link_tasks import ENCODERS, build, data, fit, gradient
 from helpers.trainers import QUIET
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.encoders.base import NodeEncoder
@@ -315,17 +315,28 @@ def test_scores_are_averaged_over_relabellings():
     assert not torch.allclose(once, scores(both_directions=True))
 
 
-def test_the_next_validation_uses_the_new_weights():
-    """States of a node encoder are cached for one evaluation only."""
+class _BreakOff(Callback):
+    def on_validation_batch_end(self, *_):
+        raise RuntimeError("broken off")
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_next_validation_uses_the_new_weights(is_whole):
+    """States of a node encoder are cached for one evaluation only, even if that is interrupted."""
     datamodule = data()
     task, trainer = fit("galit", datamodule, 1)
     before = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
+    if not is_whole:
+        with pytest.raises(RuntimeError, match="broken off"):
+            Trainer(callbacks=[_BreakOff()], **QUIET).validate(task, datamodule=datamodule, verbose=False)
     changed = copy.deepcopy(task.state_dict())
     for value in changed.values():
         value.neg_()
     task.load_state_dict(changed)
     after = trainer.validate(task, datamodule=datamodule, verbose=False)[0]
     assert before["val/mrr"] != after["val/mrr"]
+    copied = copy.deepcopy(task)  # has no states
+    assert trainer.validate(copied, datamodule=datamodule, verbose=False)[0] == after
 
 
 def test_validation_on_a_sample_is_the_same_for_every_seed():

@@ -256,6 +256,8 @@ def test_parts_use_rows_of_the_precomputed_tensors(small):
     assert edge_index is None and torch.equal(
         precomputed["summed"], task._prepared.precomputed["summed"][batch.index]
     )
+    fit(NodeClassification(Averaging), datamodule)  # which needs edges
+    assert next(iter(datamodule.train_dataloader(epoch=0))).edge_index is not None
 
 
 def test_parts_are_precomputed_if_a_value_has_no_rows(small):

@@ -4,10 +4,15 @@ import dataclasses
 
 import pytest
 import torch
+from helpers.node_encoders import Averaging
 from helpers.resume_cases import CASES, galit, train
+from helpers.trainers import QUIET
+from lightning.pytorch import Trainer
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
+from torch_geometric.data import Data
 
+from graphzoo.datamodules import NodeDataModule
 from graphzoo.datasets import from_triples
 from graphzoo.decoders import EntityDecoder, NodeDecoder, PairDecoder
 from graphzoo.encoders import KnowFormer
@@ -136,6 +141,18 @@ def test_a_whole_graph_is_precomputed_once(tmp_path, monkeypatch, precision):
     case = in_precision(CASES["node-classification, NodeFormer, whole graph"], precision)
     train(case, tmp_path / "run", epochs=2)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_features_follow_weights_that_a_later_trainer_converts(precision):
+    """`Averaging` converts nothing itself."""
+    generator = torch.Generator().manual_seed(0)
+    edge_index = torch.randint(60, (2, 200), generator=generator)
+    graph = Data(x=torch.randn(60, 3, generator=generator), edge_index=edge_index, y=torch.arange(60) % 2)
+    task, data = NodeClassification(Averaging), NodeDataModule.from_data(graph)
+    Trainer(**QUIET, max_epochs=1).fit(task, data)
+    scores = Trainer(**QUIET, precision=precision).predict(task, data)
+    assert task.weight_dtype != torch.float32 and bool(scores[0].isfinite().all())
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def two_splits(kind, seed=0):
 def test_another_split_is_refused_after_a_fit(kind):
     """This also holds without a checkpoint, for the weights of an earlier fit."""
     task, (first, second) = two_splits(kind)
-    for _ in range(2):
+    for _ in range(3):
         quiet_trainer().fit(task, datamodule=first)
         quiet_trainer().test(task, datamodule=first, verbose=False)
     described = task.describe()
@@ -240,6 +240,20 @@ def test_a_fit_after_a_resume_that_was_refused_starts_anew(tmp_path):
     trainer = quiet_trainer()
     trainer.fit(narrow, datamodule=other)  # another split: these weights have seen none
     assert trainer.global_step == len(other.train_dataloader()) and "began_with" not in narrow.describe()
+
+
+def test_a_resumed_fit_began_with_what_its_checkpoint_began_with(tmp_path):
+    """The data of the checkpoint are not those of an earlier training."""
+    task, (data, _) = two_splits("nodes")
+    _, (earlier, _) = two_splits("nodes", seed=1)
+    quiet_trainer().fit(task, datamodule=earlier)
+    before = task.describe()["data"]
+    trainer, path = quiet_trainer(), tmp_path / "one.ckpt"
+    trainer.fit(task, datamodule=data)
+    trainer.save_checkpoint(path)
+    again, _ = two_splits("nodes", seed=2)
+    quiet_trainer(max_epochs=2).fit(again, datamodule=data, ckpt_path=path, weights_only=True)
+    assert again.describe()["began_with"] == [before] != [again.describe()["data"]]
 
 
 class FailsToResume(Callback):
@@ -300,6 +314,14 @@ def test_copies_of_a_task_have_no_cached_graphs():
     copied = copy.deepcopy(task)
     assert task._prepared is not None and task._device_cache
     assert copied._prepared is None and not copied._device_cache
+
+
+@pytest.mark.parametrize(("kept", "settings"), [("_removers", {}), ("_near", {"neighbourhood": 6})])
+def test_copies_of_a_query_task_have_no_facts(kept, settings):
+    triples = [(f"n{i}", f"r{i % 2}", f"n{j}") for i in range(12) for j in range(i)]
+    task = KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8))
+    quiet_trainer().fit(task, KGDataModule.from_triples(triples, batch_size=16, **settings))
+    assert getattr(task, kept) and not getattr(copy.deepcopy(task), kept)
 
 
 def test_a_graph_of_several_splits_is_moved_once():

@@ -15,9 +15,10 @@ from torch_geometric.data import Data
 
 import graphzoo
 from graphzoo.cli import main
-from graphzoo.datamodules import NodeDataModule
+from graphzoo.datamodules import LinkDataModule, NodeDataModule
 from graphzoo.encoders import GALiT
-from graphzoo.tasks import NodeClassification
+from graphzoo.errors import UsageError
+from graphzoo.tasks import LinkPrediction, NodeClassification
 
 CPU = ["--trainer.accelerator=cpu", "--logger=csv"]
 SMALL = ["--model.encoder.hidden_channels=8", "--trainer.max_epochs=2", *CPU]
@@ -227,6 +228,32 @@ def test_a_task_can_be_fitted_twice(exported, tmp_path):
         quiet = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
         Trainer(max_epochs=1, enable_checkpointing=False, enable_model_summary=False, **quiet).fit(task, data)
         assert data.transform.describe() == described("run")["features"]
+
+
+@pytest.mark.parametrize("exported", ["nodes"], indirect=True)
+def test_a_task_refuses_weights_of_another(exported):
+    task = LinkPrediction(
+        lambda spec: GALiT(spec, hidden_channels=8), start_from=str(Path("shared").absolute())
+    )
+    trainer = Trainer(accelerator="cpu", logger=False)
+    with pytest.raises(UsageError, match="is a model for node classification, but"):
+        trainer.fit(task, LinkDataModule(edge_index=make_link_graph()))
+
+
+@pytest.mark.parametrize("exported", ["nodes"], indirect=True)
+@pytest.mark.parametrize("first", ["a refused fit", "a test"])
+def test_every_fit_compares_the_data_with_those_of_the_weights(exported, first):
+    """After a refused one the weights are not random ones, which any data would fit."""
+    path, quiet = exported[1].partition("=")[2], {"accelerator": "cpu", "logger": False, "max_epochs": 1}
+    own, other = NodeDataModule(path=path), NodeDataModule(path=path, split="random-50-25-25")
+    task = NodeClassification(
+        lambda spec: GALiT(spec, hidden_channels=8), decoder="mlp", start_from=str(Path("shared").absolute())
+    )
+    if first == "a test":
+        Trainer(**quiet).test(task, own, verbose=False)
+    for _ in range(1 if first == "a test" else 2):
+        with pytest.raises(UsageError, match="the model was trained on split"):
+            Trainer(**quiet).fit(task, other)
 
 
 @pytest.mark.parametrize("damage", [7, ["x"], [{"name": "small"}]])
