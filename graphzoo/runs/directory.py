@@ -156,9 +156,10 @@ def _was_stopped(folder: Path) -> bool:
 def _check_free(wanted: Path) -> None:
     names = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
     if any(name in names for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
+        resumes = (wanted / "checkpoints" / "last.ckpt").is_file()  # an evaluation has no checkpoint
         raise UsageError(
-            f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
-            f"Choose another folder, or resume it: graphzoo fit --ckpt_path {typed(wanted)}"
+            f"--run_dir {wanted} holds a run already, and runs are never overwritten\nChoose another folder"
+            + (f", or resume it: graphzoo fit --ckpt_path {typed(wanted)}" if resumes else "")
         )
     if others := [name for name in names if name not in _EARLY]:
         raise UsageError(

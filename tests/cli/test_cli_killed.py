@@ -208,8 +208,11 @@ def test_no_other_folder_is_moved_away(tmp_path, more):
         lock.take()
     else:
         (run / more).touch()
-    with pytest.raises(UsageError, match="being written" if more == "running" else "holds a run already"):
+    with pytest.raises(
+        UsageError, match="being written" if more == "running" else "holds a run already"
+    ) as refused:
         choose_run_directory("a", "b", wanted=run)
+    assert (", or resume it" in str(refused.value)) == (more == "checkpoints/last.ckpt")
     lock.release()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
