@@ -123,10 +123,17 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an `OSError` into a `UsageError` that names the folder as the user did."""
+    """Turn an `OSError` into a `UsageError` that names the folder as the user did.
+
+    An error that names a file elsewhere, such as one of `TMPDIR`, is not about the folder and stays as it is.
+    """
     try:
         yield
     except OSError as error:
+        place, parent = Path(str(error.filename)).absolute(), Path(folder).absolute().parent
+        near = place.is_relative_to(parent) or parent.is_relative_to(place)
+        if error.filename is not None and not near:
+            raise
         raise UsageError(
             f"{folder} cannot be written: {error.strerror or error}\nGive another folder"
         ) from error

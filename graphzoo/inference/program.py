@@ -414,7 +414,7 @@ def _trace(encoder: Any, program: Program, larger: Program) -> tuple[Any, Tensor
             )
             runs: Any = traced.module()
             return traced, runs(*(example for example, _ in larger.inputs.values()))
-    except UsageError:
+    except (UsageError, OSError):  # a full disk says nothing about the model
         raise
     except Exception as error:
         line = str(error).strip().partition("\n")[0]
