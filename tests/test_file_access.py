@@ -124,7 +124,7 @@ ALLOWED = {
         inference/writers.py::_quote read
         training/launch.py::_forget_unstarted remove
         cli/compare.py::_test remove
-        runs/directory.py::move_away remove write
+        cli/reproduce.py::_move_away remove write
         cli/reproduce.py::_take_back remove
         runs/lock.py::RunLock.release remove
         cli/search.py::_monitor read

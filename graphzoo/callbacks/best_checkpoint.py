@@ -70,7 +70,8 @@ class BestCheckpoint(ModelCheckpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         use_checkpoint_file(trainer)
-        if self._is_auto:  # another fit may be of another task, or of data with another metric
+        # another fit may be of another task, or of data with another metric
+        if self._is_auto and (stage == "fit" or self.monitor == "auto"):
             own = (getattr(pl_module, "monitor", None), self.mode)
             monitor, mode = getattr(pl_module, "checkpoint_by", own)
             if monitor is None and stage == "fit":

@@ -127,8 +127,7 @@ class LastCheckpoint(Checkpoint):
         """Save between two steps, when it is time."""
         if not trainer.fit_loop._should_accumulate():
             self._signals.at_once = False  # from the first step on there is something to save
-        if self._metrics.are_known:  # else Lightning leaves out the step that would need them
-            end_restart(trainer)
+        end_restart(trainer)
         self._stop_between_steps.apply(trainer)
         if (batch_idx + 1) % trainer.accumulate_grad_batches or batch_idx + 1 >= trainer.num_training_batches:
             return  # inside a step, or at the end of the epoch, which is saved after its validation

@@ -33,14 +33,9 @@ def end_restart(trainer: Trainer) -> None:
 
 
 class EpochMetrics:
-    """Keeps what callbacks and schedules read at the end of an epoch, whose validation may be over.
-
-    Attributes:
-        are_known: False after a checkpoint without them: of Lightning's own or an old one.
-    """
+    """Keeps what callbacks and schedules read at the end of an epoch, whose validation may be over."""
 
     def __init__(self) -> None:
-        self.are_known = True
         self._resumed: dict[str, Tensor] = {}  # of a checkpoint inside an epoch
 
     def save(self, trainer: Trainer, checkpoint: dict[str, Any]) -> None:
@@ -48,8 +43,8 @@ class EpochMetrics:
         checkpoint["callback_metrics"] = metrics
 
     def load(self, checkpoint: Mapping[str, Any]) -> None:
+        self.forget()
         metrics = checkpoint.get("callback_metrics")
-        self._resumed, self.are_known = {}, isinstance(metrics, Mapping)
         for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(name, str) and isinstance(value, float):
                 self._resumed[name] = torch.tensor(value, dtype=torch.float64)
@@ -57,11 +52,11 @@ class EpochMetrics:
     def put_back(self, trainer: Trainer) -> None:
         """Give a trainer the metrics that were loaded, once."""
         trainer.callback_metrics.update(self._resumed)
-        self._resumed = {}
+        self.forget()
 
     def forget(self) -> None:
         """Forget the metrics that were loaded."""
-        self._resumed, self.are_known = {}, False
+        self._resumed = {}
 
 
 @contextlib.contextmanager
@@ -80,13 +75,13 @@ def plateaus_stepped(trainer: Trainer) -> Iterator[None]:
     """Step each `ReduceLROnPlateau` for the time of a save: Lightning does so only after it."""
     loop = trainer.fit_loop.epoch_loop
     plateaus = [config.scheduler for config in trainer.lr_scheduler_configs if config.reduce_on_plateau]
-    interval = "epoch" if loop._num_ready_batches_reached() else "step"
-    if not plateaus or (interval == "epoch" and trainer.fit_loop.restarting):  # then it leaves the step out
+    if not plateaus:
         yield
         return
     states = copy.deepcopy([plateau.state_dict() for plateau in plateaus])
     rates = copy.deepcopy([[group["lr"] for group in x.optimizer.param_groups] for x in plateaus])
     progress = copy.deepcopy(loop.scheduler_progress.state_dict())
+    interval = "epoch" if loop._num_ready_batches_reached() else "step"
     loop.update_lr_schedulers(interval, update_plateau_schedulers=True)
     try:
         yield

@@ -17,7 +17,7 @@ from graphzoo.cli.row import Row, plan_row
 from graphzoo.errors import UsageError
 from graphzoo.runs.average import read_runs, write_row
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.directory import missing_folders, move_away, several_processes
+from graphzoo.runs.directory import missing_folders, several_processes
 from graphzoo.runs.lock import LOCK, RunLock
 from graphzoo.runs.series import Run, claim, lasting_words, whole_numbers
 from graphzoo.runs.tables import how_many_each, print_rows
@@ -201,6 +201,20 @@ def _run_once(folder: Path, run: Run, command: str, options: list[str], *, toget
         tell(f"{run}: resumes from its last checkpoint\n")
         return start([*arguments, "--ckpt_path", str(folder)])
     if folder.exists():  # stopped before its first checkpoint: nothing in it can be used
-        move_away(folder, "--out")
+        _move_away(folder)
     tell(f"{run}: starts\n")
     return start(arguments)
+
+
+def _move_away(folder: Path) -> None:
+    """Give a run that was stopped another name; one that another process writes is refused."""
+    lock = RunLock(folder, "--out")
+    lock.take()
+    try:
+        number = 1
+        while (kept := folder.with_name(f"{folder.name}.stopped-{number}")).exists():
+            number += 1
+        folder.rename(kept)
+        (kept / LOCK).unlink()
+    finally:
+        lock.release()

@@ -98,6 +98,8 @@ def held_below(folder: Path) -> str:
                     folders.append(Path(entry))
                 elif entry.name.endswith(".ckpt"):
                     found.append(entry.path)
+        if len(found) >= 3:
+            break
     return f"\nIt holds {', '.join(found[:3])}: give one of these" if found else ""
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
-from graphzoo.runs.lock import LOCK, RunLock
+from graphzoo.runs.lock import LOCK
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.paths import typed
 from graphzoo.system.regular_files import read_regular_text
-from graphzoo.system.shown import tell
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 GIVEN_DATA = "data.npz"
@@ -22,18 +21,10 @@ GIVEN_DATA = "data.npz"
 _ENDINGS = (".gz", ".csv", ".npz", ".pt", ".pth", ".tsv", ".txt")  # of files with data
 # Files that may exist before a run begins: loggers write earlier, and a killed run leaves its lock.
 _EARLY = ("tensorboard", "wandb", "lightning_logs", LOCK, GIVEN_DATA)
-# Files that a run writes before it has a result.
-_FIRST = ("config.yaml", "metrics.csv", "graph", "checkpoints")
 
 
-def choose_run_directory(
-    model: str, data: str, *, wanted: Path | None = None, resume: bool = False, dry_run: bool = False
-) -> Path:
-    """The directory of a new run, or the one `wanted`; nothing is made yet.
-
-    A run in it that was stopped before its first checkpoint is renamed, unless this is a `dry_run`: the same
-    command, such as that of a requeued job, starts again.
-    """
+def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, resume: bool = False) -> Path:
+    """The directory of a new run, or the one `wanted`; nothing is made yet."""
     # Processes that Lightning starts for DDP inherit the choice of the first.
     if is_child():
         return Path(os.environ[_VARIABLE])
@@ -48,11 +39,7 @@ def choose_run_directory(
     elif wanted.exists() and not wanted.is_dir():
         raise UsageError(f"--run_dir {wanted} is a file; give a folder that does not exist yet")
     elif not resume and own_rank() == 0:  # the other processes see what the first has begun to write
-        if not _was_stopped(wanted):
-            _check_free(wanted)
-        elif not dry_run:
-            kept = move_away(wanted, "--run_dir")
-            tell(f"{wanted} was stopped before its first checkpoint: moved to {kept}\n")
+        _check_free(wanted)
     os.environ[_VARIABLE] = str(wanted.absolute())
     return wanted
 
@@ -126,40 +113,14 @@ def write_config(run: Path, text: str) -> Path | None:
     return path.absolute()
 
 
-def move_away(folder: Path, option: str) -> Path:
-    """Give a run that was stopped another name, and return it.
-
-    Raises:
-        UsageError: if another process writes the run; it names the `option` for another folder.
-    """
-    lock = RunLock(folder, option)
-    lock.take()
-    try:
-        number = 1
-        while (kept := folder.with_name(f"{folder.name}.stopped-{number}")).exists():
-            number += 1
-        folder.rename(kept)
-        (kept / LOCK).unlink()
-    finally:
-        lock.release()
-    return kept
-
-
-def _was_stopped(folder: Path) -> bool:
-    """Whether a folder is that of a run without any checkpoint or result, which was to have some."""
-    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    if not _is_run_config(folder) or names - {*_EARLY, *_FIRST} or any(folder.glob("checkpoints/*.ckpt")):
-        return False
-    return "enable_checkpointing: false" not in read_regular_text(folder / "config.yaml", errors="replace")
-
-
 def _check_free(wanted: Path) -> None:
     names = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
     if any(name in names for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
-        resumes = (wanted / "checkpoints" / "last.ckpt").is_file()  # an evaluation has no checkpoint
+        resumes = (wanted / "checkpoints" / "last.ckpt").is_file()  # else it was stopped before, or tested
+        other = f"resume it: graphzoo fit --ckpt_path {typed(wanted)}" if resumes else "move this one away"
         raise UsageError(
-            f"--run_dir {wanted} holds a run already, and runs are never overwritten\nChoose another folder"
-            + (f", or resume it: graphzoo fit --ckpt_path {typed(wanted)}" if resumes else "")
+            f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
+            f"Choose another folder, or {other}"
         )
     if others := [name for name in names if name not in _EARLY]:
         raise UsageError(

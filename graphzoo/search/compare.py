@@ -105,7 +105,7 @@ class Comparison:
         self._in_process = in_process
         self.trials = _earlier(folder / "trials.jsonl")
         # Models that failed in an earlier call: their cause, such as too little memory, may be gone.
-        self._again = set(self.failed())
+        self._again = {model for model in self.failed() if all(map(_has_failed, self._usual(model)))}
 
     @cached_property
     def _given(self) -> set[str]:

@@ -173,11 +173,7 @@ class GraphzooCLI(LightningCLI):
         if self.plan.command != "fit" and wanted is not None and wanted == self.plan.source_run:
             wanted = None  # it said where the checkpoint is
         self.run_dir = choose_run_directory(
-            self.state.model,
-            self.state.data,
-            wanted=wanted,
-            resume=self.plan.resume,
-            dry_run=self.plan.dry_run,
+            self.state.model, self.state.data, wanted=wanted, resume=self.plan.resume
         )
         self.state.run_dir = self.run_dir
         self.state.missing = missing_folders(self.run_dir)

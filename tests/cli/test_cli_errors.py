@@ -255,7 +255,6 @@ def files(workplace):
     (workplace / "empty.ckpt").touch()
     (workplace / "occupied").mkdir()
     (workplace / "occupied" / "config.yaml").write_text("# graphzoo 0.1.0\n")
-    (workplace / "occupied" / "results.json").write_text("{}\n")
     (workplace / "broken-row/seed-0").mkdir(parents=True)
     (workplace / "broken-row/seed-0/results.json").write_text("{")
     (workplace / "foreign").mkdir()

@@ -15,7 +15,6 @@ from helpers.same_runs import figures, same_training
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import is_whole
 from graphzoo.runs.directory import choose_run_directory
-from graphzoo.runs.lock import RunLock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ALWAYS = [
@@ -177,55 +176,16 @@ def test_an_incomplete_line_of_metrics_is_dropped(tmp_path):
     assert path.read_text().splitlines() == ["step,loss", "1,0.5", "2,0.4", "3,0.3"]
 
 
-@pytest.mark.fault(
-    "kill -9 before the first checkpoint, and the same command with the same `--run_dir`",
-    "what was left is moved away, and the run starts again",
+@pytest.mark.parametrize(
+    "name", ["results.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt", "config.yaml"]
 )
-def test_a_run_without_a_checkpoint_starts_again_in_its_folder(cli, tiny_nodes, monkeypatch):
-    words = ["--model=nodeformer", "--data=nodes", f"--data.path={tiny_nodes}", *ALWAYS, "--run_dir=run"]
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("graphzoo.tasks.NodeClassification.training_step", stop)
-        assert cli("fit", *words).status == 130
-    Path("run/run.lock").touch()  # as after kill -9
-    again = cli("fit", *words)
-    assert again.status == 0, again.err
-    assert "run was stopped before its first checkpoint: moved to run.stopped-1" in again.err
-    assert Path("run/results.json").is_file() and Path("run.stopped-1/config.yaml").is_file()
-    assert cli("fit", *words).status == 2 and not Path("run.stopped-2").exists()
-
-
-@pytest.mark.parametrize("more", ["results.json", "checkpoints/last.ckpt", "notes.txt", "running"])
-def test_no_other_folder_is_moved_away(tmp_path, more):
+def test_a_folder_that_cannot_be_resumed_is_not_offered_for_it(tmp_path, name):
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
-    (run / "config.yaml").write_text("# graphzoo 0.1.0\n")
-    lock = RunLock(run)
-    if more == "running":
-        lock.take()
-    else:
-        (run / more).touch()
-    with pytest.raises(
-        UsageError, match="being written" if more == "running" else "holds a run already"
-    ) as refused:
+    (run / name).write_text("# graphzoo 0.1.0\n")
+    with pytest.raises(UsageError, match="holds a run already") as refused:
         choose_run_directory("a", "b", wanted=run)
-    assert (", or resume it" in str(refused.value)) == (more == "checkpoints/last.ckpt")
-    lock.release()
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_a_run_that_keeps_no_checkpoints_and_a_dry_run_move_nothing(tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text("# graphzoo 0.1.0\n")
-    assert choose_run_directory("a", "b", wanted=run, dry_run=True) == run
-    (run / "config.yaml").write_text("# graphzoo 0.1.0\ntrainer:\n  enable_checkpointing: false\n")
-    with pytest.raises(UsageError, match="holds a run already"):
-        choose_run_directory("a", "b", wanted=run)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (", or resume it" in str(refused.value)) == name.endswith("last.ckpt")
 
 
 def test_the_job_script_starts_a_run_and_resumes_it_when_requeued(tmp_path):
@@ -238,6 +198,10 @@ def test_the_job_script_starts_a_run_and_resumes_it_when_requeued(tmp_path):
 
     first = started()
     assert first.startswith("graphzoo fit --model knowformer") and first.endswith("--run_dir runs/fb15k237-8")
+    (tmp_path / "runs" / "fb15k237-8").mkdir(parents=True)  # of a run that was killed early
+    assert started() == first
+    (moved,) = (tmp_path / "runs").iterdir()
+    assert moved.name.startswith("fb15k237-8.stopped-")
     last = tmp_path / "runs" / "fb15k237-8" / "checkpoints" / "last.ckpt"
     last.parent.mkdir(parents=True)
     last.touch()

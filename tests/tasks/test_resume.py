@@ -193,20 +193,6 @@ def test_reduce_lr_on_plateau_makes_the_same_steps(interval, stop, every, tmp_pa
     assert difference(whole, state_of(left)) == ""
 
 
-def test_a_plateau_without_its_metric_waits_for_the_next_epoch(tmp_path):
-    """A checkpoint of Lightning's own has no metrics; the validation of its epoch may be over."""
-    case = dataclasses.replace(falling("epoch"), trainer={"val_check_interval": 3})
-    train(
-        case, tmp_path / "whole", more=[Killed(tmp_path / "whole", {"stop": (1, 7, "on_train_batch_start")})]
-    )
-    left = tmp_path / "stop" / "checkpoints" / "last.ckpt"
-    checkpoint = torch.load(left, weights_only=True)
-    del checkpoint["callback_metrics"]
-    torch.save(checkpoint, left)
-    train(case, tmp_path / "stop", resume=left, seed=99)
-    assert state_of(left)["lr_schedulers"][0]["last_epoch"] == 2, "one step less than in three epochs"
-
-
 def test_the_page_lists_the_tested_stops():
     page = (Path(__file__).resolve().parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
     shown = page.partition("<!-- resume: begin -->\n")[2].partition("\n<!-- resume: end -->")[0]
