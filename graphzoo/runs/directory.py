@@ -116,8 +116,9 @@ def write_config(run: Path, text: str) -> Path | None:
 def _check_free(wanted: Path) -> None:
     names = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
     if any(name in names for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
-        resumes = (wanted / "checkpoints" / "last.ckpt").is_file()  # else it was stopped before, or tested
-        other = f"resume it: graphzoo fit --ckpt_path {typed(wanted)}" if resumes else "move this one away"
+        other = "move this one away if nothing writes it any more"  # stopped before, or an evaluation
+        if (wanted / "checkpoints" / "last.ckpt").is_file():
+            other = f"resume it: graphzoo fit --ckpt_path {typed(wanted)}"
         raise UsageError(
             f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
             f"Choose another folder, or {other}"

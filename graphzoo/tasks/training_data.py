@@ -20,7 +20,12 @@ class ChecksData(LightningModule):
     A task says in `describe_data` what of its data belongs into a checkpoint. `check_data` and `check_split`
     compare that with a DataModule. Weights may come from several trainings, one after another: the data of
     all of them are compared.
+
+    Attributes:
+        takes_other_data: Whether the next fit may resume on another split, as the user asked.
     """
+
+    takes_other_data: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,9 +138,13 @@ class ChecksData(LightningModule):
     def _begin_training(self, *, resumes: bool) -> None:
         """From now on, the weights are trained on the data at hand.
 
-        A model that was trained before and does not resume is checked like exported weights.
+        A model that was trained before and does not resume is checked like exported weights. A fit that
+        resumes must have the split of its checkpoint: other samples may be among those it was trained on.
         """
         datamodule = self._datamodule()
+        if resumes and self._loaded_data and not self.takes_other_data:
+            self.check_data(self._loaded_data, datamodule)
+        self.takes_other_data = False
         if not resumes and self._loaded_data:
             self.check_start(self._loaded_data, "the model")
             if (data := self._loaded_data.get("data")) and data not in self._earlier:

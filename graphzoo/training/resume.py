@@ -283,6 +283,8 @@ class ResumeGuard(Callback):
         if not self.override:
             raise UsageError(f"{what}\nGive {remedy}, or add --override")
         self.is_other_data = True
+        if isinstance(trainer.lightning_module, Task):
+            trainer.lightning_module.takes_other_data = True
         log.warning(what)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:

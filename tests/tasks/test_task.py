@@ -242,6 +242,24 @@ def test_a_fit_after_a_resume_that_was_refused_starts_anew(tmp_path):
     assert trainer.global_step == len(other.train_dataloader()) and "began_with" not in narrow.describe()
 
 
+@pytest.mark.parametrize("kind", ["nodes", "kg"])
+def test_a_fit_does_not_resume_on_another_split(kind, tmp_path):
+    task, (first, second) = two_splits(kind)
+    trainer, path = quiet_trainer(), tmp_path / "one.ckpt"
+    trainer.fit(task, datamodule=first)
+    trainer.save_checkpoint(path)
+    again, _ = two_splits(kind, seed=1)
+    resumed = {"ckpt_path": path, "weights_only": True}
+    with pytest.raises(UsageError, match="may be among its training"):
+        quiet_trainer(max_epochs=2).fit(again, datamodule=second, **resumed)
+    assert again.describe()["data"] == task.describe()["data"]  # of its weights, which are loaded
+    again.takes_other_data = True  # as --override does, for one fit
+    quiet_trainer(max_epochs=2).fit(again, datamodule=second, **resumed)
+    assert again.describe()["data"]["split"] == second.describe_split()
+    with pytest.raises(UsageError, match="may be among its training"):
+        quiet_trainer(max_epochs=3).fit(again, datamodule=second, **resumed)
+
+
 def test_a_resumed_fit_began_with_what_its_checkpoint_began_with(tmp_path):
     """The data of the checkpoint are not those of an earlier training."""
     task, (data, _) = two_splits("nodes")
