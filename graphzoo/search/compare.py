@@ -105,7 +105,7 @@ class Comparison:
         self._in_process = in_process
         self.trials = _earlier(folder / "trials.jsonl")
         # Models that failed in an earlier call: their cause, such as too little memory, may be gone.
-        self._again = {model for model in self.failed() if all(map(_has_failed, self._usual(model)))}
+        self._again = set(self.failed())
 
     @cached_property
     def _given(self) -> set[str]:
@@ -147,8 +147,13 @@ class Comparison:
         return max(budget - self.seconds, len(self._again) * self._again_share(budget))
 
     def failed(self) -> list[str]:
-        """Models whose last trial with their own settings failed."""
-        return [model for model in self.models if any(map(_has_failed, self._usual(model)[-1:]))]
+        """Models whose last trial with their own settings failed, and that never had a score."""
+        usual = {model: self._usual(model) for model in self.models}
+        return [
+            model
+            for model, trials in usual.items()
+            if trials and _has_failed(trials[-1]) and not any(trial.metrics for trial in trials)
+        ]
 
     def rows(self) -> list[Row]:
         """A row per model, the best first, and those without a score last."""

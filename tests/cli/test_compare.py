@@ -199,6 +199,21 @@ def test_a_failed_model_is_tried_again_by_the_same_command(cli, nodes, monkeypat
     assert cli(*words).status == 0 and not given, "nothing is left to try"
 
 
+def test_only_a_model_without_any_score_counts_as_failed(tmp_path):
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(tmp_path, ["--data", "nodes"], ["mlp", "gcn", "gat", "sage"], **known)
+    broken, scored = {"note": "out of memory"}, {"metrics": {"val/acc": 0.5}}
+    comparison.trials = [
+        module.Trial("mlp", **scored),
+        module.Trial("mlp", **broken),
+        module.Trial("gcn", **broken),
+        module.Trial("gat", **broken),
+        module.Trial("gat", seed=1, **scored),
+        module.Trial("sage", note=f"{module._NO_SHARE} 3 s, ended"),
+    ]
+    assert comparison.failed() == ["gcn", "gat"]
+
+
 def test_progress_is_a_bar_in_a_terminal_and_lines_elsewhere(cli, nodes, monkeypatch):
     from contextlib import contextmanager
 
