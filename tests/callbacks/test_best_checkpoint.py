@@ -53,6 +53,19 @@ def test_another_task_has_another_metric(tmp_path):
     assert score["best_model_score"] == -1
 
 
+def test_an_evaluation_of_another_task_keeps_metric_and_score(tmp_path):
+    batches, best = torch.utils.data.DataLoader(torch.ones(4, 1)), BestCheckpoint(tmp_path)
+    settings = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(callbacks=[best], max_epochs=1, accelerator="cpu", **settings)
+    trained, other = Regression(), Regression()
+    trained.checkpoint_by, other.checkpoint_by = ("val/error", "min"), ("val/gain", "max")
+    trainer.fit(trained, batches, batches)
+    score = best.best_model_score
+    trainer.validate(other, batches, verbose=False)
+    assert (best.monitor, best.mode) == ("val/error", "min")
+    assert best.best_model_score == score is not None and best.best_model_path
+
+
 def test_an_unreadable_best_file_is_ignored(tmp_path):
     (tmp_path / "best.ckpt").write_bytes(b"damaged")
     checkpoint = BestCheckpoint(tmp_path, "val/acc")

@@ -72,6 +72,11 @@ def weight(value):
     return lambda checkpoint: checkpoint["state_dict"].update({WEIGHT: value})
 
 
+def same_weight(checkpoint):
+    params = checkpoint["optimizer_states"][0]["param_groups"][0]["params"]
+    return [params[0]] * len(params)
+
+
 def nested(checkpoint):
     value = ["a"]
     for _ in range(60):
@@ -95,6 +100,40 @@ DAMAGES = {
     "a rate of letters": (
         lambda c: c["optimizer_states"][0]["param_groups"][0].update(lr="fast"),
         "lr of the optimiser is 'fast'",
+    ),
+    "a weight twice": (
+        lambda c: c["optimizer_states"][0]["param_groups"][0].update(params=same_weight(c)),
+        "names a weight twice",
+    ),
+    "a weight in two groups": (
+        lambda c: c["optimizer_states"][0]["param_groups"][1]["params"].__setitem__(0, 0),
+        "names a weight twice",
+    ),
+    "weights named by letters": (
+        lambda c: c["optimizer_states"][0]["param_groups"][0]["params"].__setitem__(0, "a"),
+        "does not name its weights by numbers",
+    ),
+    "a state in no group": (
+        lambda c: c["optimizer_states"][0]["state"].update({999: dict(first_entry(c))}),
+        "weights that are in no group",
+    ),
+    "a state of letters": (
+        lambda c: c["optimizer_states"][0]["state"].update({0: "a"}),
+        "state of weight 0 is not a table",
+    ),
+    "an unknown loop": (
+        lambda c: c["loops"]["fit_loop"].update(other={}),
+        "progress of the training has an unknown entry other",
+    ),
+    "an unknown count": (
+        lambda c: c["loops"]["fit_loop"]["epoch_progress"]["current"].update(other=1),
+        "has an unknown entry other",
+    ),
+    "a loader's epoch of letters": (
+        lambda c: c["loops"]["fit_loop"].update(
+            state_dict={"combined_loader": [{"epoch": "x", "given": 0, "length": 1}]}
+        ),
+        "epoch of a loader is 'x', not a whole number",
     ),
     "emptied loops": (lambda c: c.update(loops={}), "progress of the training is missing"),
     "no loops": (lambda c: c.pop("loops"), "loops is missing"),
