@@ -35,7 +35,8 @@ class QueryBudget(EarlyStopping):
         check_whole(at_least=1, queries=queries, patience=patience)
         super().__init__("val/mrr", mode="max", patience=patience, strict=False)
         self.queries, self._patience = queries, patience
-        self._chosen: int | None = None
+        self._chosen: int | None = None  # epochs, in an earlier fit
+        self._limit: int | None = None  # batches of an epoch, in an earlier fit
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Set the length before the optimiser and its schedule are made; see the class."""
@@ -49,16 +50,18 @@ class QueryBudget(EarlyStopping):
         per_epoch = min(num_triples, max(batch_size, self.queries // _MIN_ROUNDS))
         loop, task = trainer.fit_loop, cast(Any, pl_module)
         is_timed = any(isinstance(callback, Timer) for callback in trainer.callbacks)  # type: ignore[attr-defined]
-        is_unset = loop.max_epochs in (None, -1) or loop.max_epochs == self._chosen  # of an earlier fit
+        is_unset = loop.max_epochs in (None, -1) or loop.max_epochs == self._chosen
         is_free = is_unset and trainer.max_steps == -1 and not is_timed
         self.patience = self._patience if is_free else sys.maxsize
         if is_free:
             self._chosen = loop.max_epochs = min(
                 _MAX_ROUNDS, max(_MIN_ROUNDS, self.queries // max(1, per_epoch))
             )
+        if self._limit is not None and trainer.limit_train_batches == self._limit:
+            trainer.limit_train_batches, self._limit = 1.0, None
         limit = trainer.limit_train_batches
         if isinstance(limit, float) and limit == 1.0 and per_epoch < num_triples:  # 1 is one batch
-            trainer.limit_train_batches = math.ceil(per_epoch / batch_size)
+            self._limit = trainer.limit_train_batches = math.ceil(per_epoch / batch_size)
         epochs = loop.max_epochs
         if is_free and epochs and task.hparams.get("lr_milestones") is None:
             task.lr_milestones = [epochs // 2, 3 * epochs // 4]

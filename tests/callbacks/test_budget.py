@@ -106,6 +106,24 @@ def test_a_second_fit_has_the_length_of_the_first(tmp_path):
     trainer, task = limited(tmp_path, 10_000)
     trainer.callbacks[0].setup(trainer, task, "fit")
     assert trainer.max_epochs == 10 and trainer.callbacks[0].patience == 4
+    assert trainer.limit_train_batches == 16
+
+
+def test_a_second_fit_on_a_smaller_graph_has_all_of_its_triples(tmp_path):
+    trainer, task = limited(tmp_path, 10_000)
+    trainer.datamodule = KGDataModule.from_triples(
+        [(f"a{number // 9}", "r", f"b{number % 9}") for number in range(90)]
+    )
+    trainer.datamodule.setup()
+    trainer.callbacks[0].setup(trainer, task, "fit")
+    assert (trainer.max_epochs, trainer.limit_train_batches) == (20, 1.0)
+
+
+def test_a_limit_that_the_user_sets_for_a_second_fit_is_kept(tmp_path):
+    trainer, task = limited(tmp_path, 10_000)
+    trainer.limit_train_batches = 5
+    trainer.callbacks[0].setup(trainer, task, "fit")
+    assert trainer.limit_train_batches == 5
 
 
 def test_anything_but_a_knowledge_graph_is_refused(tmp_path):
