@@ -145,7 +145,7 @@ class KGDataModule(GraphDataModule):
         )
         self.test_both = test_both
         self.leave_out = names_to_leave_out(leave_out or "")
-        self.hides: RemoveFacts = "exact"  # edges hidden from a training query; set by the task
+        self.hides: RemoveFacts | Literal["auto"] = "exact"  # from a training query; set by the task
         self.knows_answers = True  # whether training batches bring known answers; set by the task
         self._graphs: Pair | None = None
         self._answers: dict[str, AnswerIndex] = {}
@@ -153,6 +153,7 @@ class KGDataModule(GraphDataModule):
         self._samplers: dict[int, NeighbourhoodSampler | None] = {}
         self._dropout: FactDropout | None = None
         self._is_drawn = False
+        self._fitting: RemoveFacts | None = None
 
     @classmethod
     def from_triples(
@@ -481,10 +482,29 @@ class KGDataModule(GraphDataModule):
         """The data set that makes a `TripleBatch` of positions of triples."""
         graph = self.knowledge_graph
         answers = self.answers("train") if self.knows_answers else None
-        near = self._training_neighbourhoods()
+        near, hidden, in_batch = self._training_neighbourhoods(), self.hidden(), self.hide == "batch"
         return TrainingBatches(
-            graph.train, graph.num_relations, near, self.hides, answers, self.hide == "batch", self._drops()
+            graph.train, graph.num_relations, near, hidden, answers, in_batch, self._drops()
         )
+
+    def hidden(self, source: int = 0) -> RemoveFacts:
+        """What is hidden from a training query: `hides`; for "auto", what suits the validation triples."""
+        from graphzoo.sampling.hidden_facts import Linked
+
+        if self.hides != "auto":
+            return self.hides
+        if self._fitting is None:
+            train = self.knowledge_graph.train
+            linked = Linked.among(train, self.triples("valid"), self._graph_of("valid").train)
+            self._fitting = linked.removal
+            if self._fitting == "one_hop":
+                _log.info(
+                    "training hides all edges between the entities of a query (remove_facts one_hop): "
+                    "other facts join those of %.0f %% of the training triples, and %.0f %% of the "
+                    "validation triples",
+                    100 * linked.facts, 100 * linked.questions,
+                )  # fmt: skip
+        return self._fitting
 
     def _training_sampler(self) -> TrainingSampler:
         return self._sampler(TrainingSampler, len(self.knowledge_graph.train))

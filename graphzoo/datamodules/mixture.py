@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -195,7 +195,7 @@ class MixtureDataModule(GraphDataModule):
         self.names = folders if len(set(folders)) == len(chosen) else chosen
         self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
         self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
-        self.hides: RemoveFacts = "exact"  # for both see `KGDataModule`
+        self.hides: RemoveFacts | Literal["auto"] = "exact"  # for both see `KGDataModule`
         self.knows_answers = True
 
     def prepare_data(self) -> None:
@@ -299,6 +299,12 @@ class MixtureDataModule(GraphDataModule):
     def kept_facts(self, epoch: int, source: int = 0) -> Tensor | None:
         """None: all; see `KGDataModule.kept_facts`."""
         return self.parts[source].kept_facts(epoch)
+
+    def hidden(self, source: int = 0) -> RemoveFacts:
+        """What is hidden from a training query of one graph, see `KGDataModule.hidden`."""
+        part = self.parts[source]
+        part.hides = self.hides
+        return part.hidden()
 
     def _training(self) -> Feed:
         for part in self.parts:

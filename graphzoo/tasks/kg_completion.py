@@ -43,7 +43,8 @@ class KGCompletion(QueryScoring):
             since Adam cancels it otherwise. Published "bce" runs sum over a device's batch.
         remove_facts: What is hidden from message passing for each fact of the global batch: "exact" the fact
             and its inverse, "one_hop" every edge between its two entities, "none" nothing (for comparison:
-            answers leak).
+            answers leak). "auto" is "one_hop" if facts rarely join the entities of a validation triple, but
+            often those of a training triple, as in FB15k-237; else "exact".
         lr: Learning rate of Adam.
         weight_decay: L2 penalty, not on biases.
         lr_milestones: Epochs after which the learning rate is multiplied by `lr_gamma`.
@@ -73,7 +74,7 @@ class KGCompletion(QueryScoring):
         num_negatives: int = 256,
         adversarial_temperature: float = 0.5,
         loss_scale: float = 1.0,
-        remove_facts: Literal["exact", "one_hop", "none"] = "exact",
+        remove_facts: Literal["exact", "one_hop", "none", "auto"] = "exact",
         lr: float = 5e-3,
         weight_decay: float = 1e-4,
         lr_milestones: list[int] | None = None,
@@ -87,7 +88,7 @@ class KGCompletion(QueryScoring):
     ) -> None:
         super().__init__(encoder, start_from, num_draws=num_draws, max_score_bytes=max_score_bytes, seed=seed)
         check_choice("loss", loss, ("ce", "filtered_ce", "bce"))
-        check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none"))
+        check_choice("remove_facts", remove_facts, ("exact", "one_hop", "none", "auto"))
         check_whole(at_least=1, num_negatives=num_negatives, num_draws=num_draws)
         check_range(at_least=1, below=math.inf, max_score_bytes=max_score_bytes)
         check_range(above=0, adversarial_temperature=adversarial_temperature, loss_scale=loss_scale, lr=lr)
@@ -235,9 +236,10 @@ class KGCompletion(QueryScoring):
     def _remover(self, source: int) -> FactRemover:
         """The object that hides the facts of a global batch from a whole graph."""
         if source not in self._removers:
-            triples = self._datamodule().triples("train", source)
+            datamodule = self._datamodule()
+            triples, hidden = datamodule.triples("train", source), datamodule.hidden(source)
             num_nodes = self._graph("train", source).num_nodes
-            self._removers[source] = FactRemover(triples, num_nodes, self.remove_facts)
+            self._removers[source] = FactRemover(triples, num_nodes, hidden)
         return self._removers[source].to(self.device)
 
     def _known_answers(self, batch: TripleBatch) -> tuple[Tensor, Tensor]:

@@ -202,7 +202,7 @@ def test_a_mixture_without_any_test_triples_is_not_tested(folders, tmp_path):
         trainer(tmp_path).test(task(), dm, verbose=False)
 
 
-@pytest.mark.parametrize("remove_facts", ["exact", "none"])
+@pytest.mark.parametrize("remove_facts", ["exact", "auto", "none"])
 def test_messages_never_pass_along_the_fact_of_the_query(folders, tmp_path, remove_facts):
     """In neighbourhoods and in whole graphs; with `remove_facts` "none" they pass along every one."""
     model = task(remove_facts=remove_facts)

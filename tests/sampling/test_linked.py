@@ -1,0 +1,89 @@
+"""What is hidden from training queries, so that they see as much as validation does."""
+
+from collections import Counter
+
+import pytest
+import torch
+from helpers.kg_tasks import make_task, make_trainer
+
+from graphzoo.datamodules import KGDataModule
+from graphzoo.sampling.hidden_facts import Linked
+
+
+def pair(triple):
+    return frozenset(triple[::2])
+
+
+def draw(count, num_entities, seed):
+    generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(num_entities, (2, count), generator=generator)
+    return torch.stack([ends[0], torch.randint(3, (count,), generator=generator), ends[1]], dim=1)
+
+
+@pytest.mark.parametrize("num_entities", [3, 12, 2**31 - 1])
+def test_the_shares_are_those_of_a_count_by_hand(num_entities):
+    """Facts repeat, go in both directions, and join entities with themselves."""
+    for seed in range(5):
+        facts, questions, known = (draw(40, num_entities, 3 * seed + number) for number in range(3))
+        facts = torch.cat([facts, facts[:5], facts[5:8].flip(1)])
+        distinct = set(map(tuple, facts.tolist()))
+        times = Counter(map(pair, distinct))
+        linked = Linked.among(facts, questions, known)
+        assert linked.facts == pytest.approx(sum(times[pair(fact)] > 1 for fact in distinct) / len(distinct))
+        there = set(map(pair, known.tolist()))
+        assert linked.questions == pytest.approx(sum(pair(fact) in there for fact in questions.tolist()) / 40)
+        assert linked.num_questions == 40
+
+
+@pytest.mark.parametrize(
+    "facts, questions, num_questions, removal",
+    [
+        (0.38, 0.0, 17_535, "one_hop"),  # FB15k-237
+        (0.25, 0.31, 543, "exact"),  # NELL-995
+        (0.063, 0.062, 10_310, "exact"),  # CoDEx-M
+        (0.58, 0.0, 24, "one_hop"),  # Countries S1
+        (0.38, 0.0, 26, "exact"),  # too few to tell: ten of them would be linked at least
+        (0.4, 0.1, 25, "one_hop"),
+        (0.4, 0.11, 100, "exact"),
+        (0.0, 0.0, 100, "exact"),
+        (0.5, 0.0, 0, "exact"),
+    ],
+)
+def test_one_hop_is_for_questions_that_facts_rarely_link(facts, questions, num_questions, removal):
+    assert Linked(facts, questions, num_questions).removal == removal
+
+
+def test_no_triples_at_all_are_no_error():
+    none = torch.zeros(0, 3, dtype=torch.int64)
+    assert Linked.among(none, none, none) == Linked(0.0, 0.0, 0)
+
+
+def parallel(linked):
+    """Facts in pairs, (a, r, b) and (a, s, b), and validation triples whose entities are linked or not."""
+    facts = [
+        (f"a{i}", relation, f"b{(i + step) % 30}") for i in range(30) for step in (0, 3) for relation in "rs"
+    ]
+    valid = [(f"a{i}", "t", f"b{(i + (0 if linked else 5)) % 30}") for i in range(30)]
+    return {"triples": [*facts, ("a0", "t", "b7"), ("b3", "t", "a8")], "valid": valid, "test": valid[:2]}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"neighbourhood": 20, "eval_neighbourhood": 20}], ids=["whole", "near"]
+)
+@pytest.mark.parametrize("linked, same", [(False, "one_hop"), (True, "exact")])
+def test_auto_trains_like_the_mode_that_fits(tmp_path, caplog, settings, linked, same):
+    def weights(remove_facts):
+        task = make_task(remove_facts=remove_facts)
+        data = KGDataModule.from_triples(**parallel(linked), batch_size=16, **settings)
+        with caplog.at_level("INFO", logger="graphzoo"):
+            make_trainer(tmp_path, max_epochs=1).fit(task, data)
+        return torch.cat([value.flatten() for value in task.state_dict().values()])
+
+    other = {"one_hop": "exact", "exact": "one_hop"}[same]
+    wanted, unwanted = weights(same), weights(other)
+    caplog.clear()
+    assert torch.equal(weights("auto"), wanted) and not torch.equal(wanted, unwanted)
+    told = (
+        "all edges between the entities of a query (remove_facts one_hop): other facts join those of 98 % of"
+    )
+    assert (told in caplog.text) == (same == "one_hop")
