@@ -225,6 +225,7 @@ def test_the_same_run_from_python(fit, results, tiny_kg):
     from lightning.pytorch import Trainer, seed_everything
     from lightning.pytorch.callbacks import ModelCheckpoint
 
+    from graphzoo.callbacks import WarmupEMAWeightAveraging
     from graphzoo.datamodules import KGDataModule
     from graphzoo.encoders import KnowFormer
     from graphzoo.tasks import KGCompletion
@@ -239,12 +240,13 @@ def test_the_same_run_from_python(fit, results, tiny_kg):
         "num_query_layers": 1,
         "num_value_layers": 1,
     }
-    task = KGCompletion(encoder=lambda spec: KnowFormer(spec, **sizes), seed=1)
+    recipe = {"loss": "filtered_ce", "remove_facts": "auto", "lr": 0.004, "lr_gamma": 0.3}
+    task = KGCompletion(encoder=lambda spec: KnowFormer(spec, **sizes), seed=1, **recipe)
     best = ModelCheckpoint(monitor=task.monitor, mode=task.mode, dirpath="python")
     trainer = Trainer(
         max_epochs=2,
         accelerator="cpu",
-        callbacks=[best],
+        callbacks=[WarmupEMAWeightAveraging(0.998), best],
         logger=False,
         enable_progress_bar=False,
         num_sanity_val_steps=0,
@@ -286,16 +288,17 @@ def test_callbacks_and_configuration_files_of_the_user_are_used(fit):
     fit("--config", "mine.yaml", "--trainer.callbacks+=EarlyStopping", "--run_dir=run", epochs=1)
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["trainer"]["gradient_clip_val"] == 0.5 and config["model"]["init_args"]["lr"] == 0.001
-    recipes, callback = config["trainer"]["callbacks"]
-    assert recipes["class_path"] == "graphzoo.callbacks.QueryBudget"
+    *recipes, callback = config["trainer"]["callbacks"]
+    classes = [each["class_path"] for each in recipes]
+    assert classes == ["graphzoo.callbacks.QueryBudget", "graphzoo.callbacks.WarmupEMAWeightAveraging"]
     assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
 
 
 @pytest.mark.parametrize("name", ["EMAWeightAveraging", "WarmupEMAWeightAveraging"])
 def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
     """best.ckpt and the test use the averages, and a resume continues with both sets of weights."""
-    ema = [f"--trainer.callbacks+={name}", "--trainer.callbacks.decay=0.9", "--seed=3"]
-    result = fit(*ema, "--run_dir=run")
+    none, more = "--trainer.callbacks=null", f"--trainer.callbacks+={name}"  # the recipe has averages, too
+    result = fit(none, more, "--trainer.callbacks.decay=0.9", "--seed=3", "--run_dir=run")
     assert "WeightAveraging" not in result.err + result.out
     saved = load("run/checkpoints/best.ckpt")
     average, latest = saved["state_dict"], saved["current_model_state"]
@@ -303,7 +306,7 @@ def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
     judged = cli("test", "--ckpt_path", "run", "--run_dir=judged")
     assert judged.status == 0, judged.err
     assert results("judged")["metrics"]["test/mrr"] == results("run")["metrics"]["test/mrr"]
-    plain = fit("--seed=3", "--run_dir=plain")
+    plain = fit(none, "--seed=3", "--run_dir=plain")
     assert plain.status == 0
     assert results("plain")["metrics"]["test/mrr"] != results("run")["metrics"]["test/mrr"]
     assert results("plain")["config_hash"] != results("run")["config_hash"]
@@ -315,7 +318,7 @@ def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
         assert (
             "--trainer.callbacks: moving averages of the weights in the checkpoint, none now" in refused.err
         )
-    twice = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", ema[0])
+    twice = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", more)
     assert twice.status == 2 and "two callbacks average the weights" in twice.err and "decay" in twice.err
     longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert longer.status == 0, longer.err
@@ -329,7 +332,7 @@ def test_metrics_are_logged_per_step_and_epoch(fit):
     assert len([row for row in found if row["val/mrr"]]) == 2
     rates = [float(row["train/queries_per_s"]) for row in found if row["train/queries_per_s"]]
     assert len(rates) == 2 and min(rates) > 0
-    assert [float(row["lr-Adam/pg1"]) for row in found if row["lr-Adam/pg1"]][:1] == [0.005]
+    assert [float(row["lr-Adam/pg1"]) for row in found if row["lr-Adam/pg1"]][:1] == [0.004]
 
 
 @pytest.mark.parametrize("task", ["fit", "fit_nodes", "fit_links"])
@@ -425,7 +428,7 @@ def test_mlflow_logs_settings_and_scores(cli, tiny_kg, monkeypatch):
     scores = json.loads(Path("run/results.json").read_text())["metrics"]
     assert run.info.run_name == f"knowformer-{tiny_kg.name}-run" and run.info.status == "FINISHED"
     assert run.data.metrics["test/mrr"] == pytest.approx(scores["test/mrr"])
-    assert run.data.params["loss"] == "ce" and run.data.tags["model"] == "knowformer"
+    assert run.data.params["loss"] == "filtered_ce" and run.data.tags["model"] == "knowformer"
     assert (Path("run") / "metrics.csv").is_file()
 
 
