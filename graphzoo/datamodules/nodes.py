@@ -197,10 +197,14 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
                     continue
                 _told.add(case)
                 more = f" ({absent.numel():,} such classes)" if absent.numel() > 1 else ""
+                name = self.split.name
+                remedy = "label more nodes"
+                if name.startswith("random-"):
+                    again = f"draw another one (--data.split_index {self.split.index + 1})"
+                    remedy = f"{again}, choose other shares or {remedy}"
                 warn(
-                    f"{graph.name}: no {part} node of split {self.split.name!r} is of class "
-                    f"{graph.class_names[int(absent[0])]!r}{more}; choose other shares (--data.split "
-                    "random-60-20-20) or label more nodes"
+                    f"{graph.name}: no {part} node of split {name!r} is of class "
+                    f"{graph.class_names[int(absent[0])]!r}{more}; {remedy}"
                 )
 
     def _load(self, download: bool | None) -> NodeGraph:

@@ -80,7 +80,9 @@ def check_queries(name: str, graph: Any, head: Any, relation: Any) -> None:
     for word, ids, count in (("head", head, graph.num_nodes), ("relation", relation, graph.num_relations)):
         if not isinstance(ids, Tensor) or ids.dim() != 1 or ids.dtype != torch.int64:
             got = f"{ids.dtype} {list(ids.shape)}" if isinstance(ids, Tensor) else repr(ids)
-            raise UsageError(f"{word} must be int64 of shape [B], got {got}\nGive torch.tensor([...])")
+            is_other = isinstance(ids, Tensor) and ids.dim() == 1
+            remedy = f"Give {word}.long()" if is_other else "Give torch.tensor([...])"
+            raise UsageError(f"{word} must be int64 of shape [B], got {got}\n{remedy}")
         if ids.device.type != "cpu" or is_traced(ids) or not ids.numel():
             continue
         if int(ids.min()) < 0 or int(ids.max()) >= count:

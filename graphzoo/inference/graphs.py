@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
-from graphzoo.datasets.files.cache import find_split
+from graphzoo.datasets.files.cache import OTHER_NAMES, find_split
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.build import build, from_triples, label_files, with_labels
 from graphzoo.datasets.kg.graph import SPLITS, parts_of
@@ -24,6 +24,7 @@ from graphzoo.errors import UsageError
 from graphzoo.inference.names import Vocabulary
 from graphzoo.inference.sources import Paths, from_source
 from graphzoo.ops import RelationalGraph
+from graphzoo.system.units import counted
 
 if TYPE_CHECKING:
     from graphzoo.tasks import KGCompletion
@@ -42,7 +43,7 @@ def stored_graph(run: Path) -> KnowledgeGraph:
 def load_graph(source: GraphSource, relations: tuple[str, ...] | None) -> KnowledgeGraph:
     """The graph of a source, its relations numbered as the model was trained with; None: as they come.
 
-    Facts of a path are all passed along; a split is never drawn from them.
+    The first of several files holds the facts that are passed along; a split is never drawn from them.
 
     Raises:
         UsageError: if there is nothing there, or a relation that the model does not know.
@@ -89,9 +90,20 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
     columns = {split: columns.get(split, Columns.empty(split)) for split in SPLITS}
     graph, notices = build(columns, folder.resolve().name, relations=relations)
     labelled, more = with_labels(graph, label_files(files["train"].parent))
-    for notice in [*first, *notices, *more]:
+    for notice in [*first, *notices, *_not_read(paths, labelled), *more]:
         warn(notice)
     return labelled
+
+
+def _not_read(paths: Sequence[str | PathLike[str]], graph: KnowledgeGraph) -> list[str]:
+    """Notices for a second and third file whose names do not say that they are splits."""
+    rest = zip(SPLITS[1:], map(Path, paths[1:]), strict=False)
+    return [
+        f"{path} is read as the {split} split ({counted(len(graph.split(split)), 'triple')}): it counts as "
+        f"known, but answers do not draw on it; to use its triples as facts, add them to {paths[0]}"
+        for split, path in rest
+        if not any(word in path.name.lower() for word in (split, *OTHER_NAMES.get(split, ())))
+    ]
 
 
 def _by_name(name: str) -> KnowledgeGraph:

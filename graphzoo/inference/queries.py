@@ -125,7 +125,9 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
     if known is not None:
         problems = UnknownNames(str(path))
         problems.encode(known, names, lines)
-        problems.check()
+        # The first column of a table of nodes may have any name.
+        is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
+        problems.check("\n  if the first line is a header, call the column node" if is_header else "")
     return names
 
 
@@ -177,7 +179,7 @@ class UnknownNames:
                     self.first[key] = min(self.first.get(key, line), line)
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
 
-    def check(self) -> None:
+    def check(self, hint: str = "") -> None:
         """Raise a `UsageError` if there are unknown names: five of them, with lines and nearest names."""
         if not self.first:
             return
@@ -186,7 +188,8 @@ class UnknownNames:
         lines = [f"  {self.unit} {line}: {vocabulary.explain(name)}" for (vocabulary, name), line in shown]
         more = f" (the first {_SHOWN} follow)" if count > _SHOWN else ""
         names = f"{count} names are" if count > 1 else "one name is"
-        raise UsageError("\n".join([f"{self.source}: {names} unknown, nothing was computed{more}", *lines]))
+        first = f"{self.source}: {names} unknown, nothing was computed{more}"
+        raise UsageError("\n".join([first, *lines]) + hint)
 
 
 def _is_csv(path: Path) -> bool:

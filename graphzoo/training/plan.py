@@ -147,7 +147,7 @@ def make_plan(command: str, argv: list[str]) -> Plan:
         model = _model(wanted)
     plan = _locate_checkpoint(plan, wanted, data, model)
     own = config_files(rest)
-    if plan.source_run is not None and not own and not (data and model):
+    if plan.source_run is not None and not (data and model) and not _names_task(own):
         plan = _lean_on_run(plan, plan.source_run, has_data=data is not None or plan.names("data.path"))
     elif own:
         header = dict(chain.from_iterable(read_header(file).items() for file in own if Path(file).is_file()))
@@ -172,6 +172,15 @@ def make_plan(command: str, argv: list[str]) -> Plan:
     if plan.weights:
         start = [f"--model.init_args.start_from={plan.weights}"]
     return replace(plan, arguments=(*lead, *plan.arguments, *typed, *seed, *start))
+
+
+def _names_task(files: list[str]) -> bool:
+    """Whether the user's files replace the configuration of a run; others change some settings of it."""
+    if not files:
+        return False
+    from graphzoo.training import named_twice  # which reads YAML
+
+    return bool(named_twice.class_of_task(named_twice.read_files(files)))
 
 
 def _check_named_once(

@@ -382,6 +382,19 @@ def test_an_optimiser_and_a_schedule_of_the_user_are_used(cli, fit_nodes):
     assert [row["train/lr"] for row in rows("run") if row["train/lr"]][3:] == ["0.0625"]
 
 
+def test_a_file_of_some_settings_changes_those_of_a_run(cli, fit_nodes, tmp_path):
+    """A file that names no task is read after the configuration of the run."""
+    fit_nodes("--run_dir=run")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("trainer: {max_epochs: 4}\nmodel: {lr: 0.5}\n")
+    refused = cli("fit", "run", f"--config={mine}")
+    assert refused.status == 2 and "0.5 now" in refused.err and "--override" in refused.err
+    resumed = cli("fit", "run", f"--config={mine}", "--override")
+    assert resumed.status == 0, resumed.err
+    last = load("run/checkpoints/last.ckpt")
+    assert last["optimizer_states"][0]["param_groups"][0]["lr"] == 0.5 and last["epoch"] == 3
+
+
 def test_a_schedule_without_an_optimiser_is_refused(cli, tiny_nodes):
     command = ["fit", "--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--trainer.max_epochs=1"]
     result = cli(*command, "--lr_scheduler=ExponentialLR", "--lr_scheduler.gamma=0.5")

@@ -265,3 +265,8 @@ def test_classes_missing_in_a_part_give_a_warning(tmp_path, recwarn):
     make(write_npz(tmp_path / "rare.npz", **parts))
     seen = [str(warning.message) for warning in recwarn if "is of class" in str(warning.message)]
     assert len(seen) == 2 and all("node of split 'random-50-25-25' is of class '1'" in line for line in seen)
+    assert all("draw another one (--data.split_index 1), choose other" in line for line in seen)
+    parts |= small_parts() | {"y": parts["y"]}
+    make(write_npz(tmp_path / "given.npz", **parts))
+    seen = [str(warning.message) for warning in recwarn if "is of class" in str(warning.message)][2:]
+    assert len(seen) == 2 and all(line.endswith("'1'; label more nodes") for line in seen)

@@ -291,7 +291,9 @@ def test_wrong_queries_are_refused_with_the_valid_range():
         encoder(graph, head, torch.full_like(relation, 2 * R))
     with pytest.raises(UsageError, match=r"head must be int64 of shape \[B\], got 0\nGive torch\.tensor"):
         encoder(graph, 0, relation)
-    with pytest.raises(UsageError, match=r"relation must be int64 of shape \[B\], got torch.int32 \[4\]"):
+    with pytest.raises(
+        UsageError, match=r"relation must be int64 of shape \[B\], got torch.int32 \[4\]\nGive relation.long"
+    ):
         encoder(graph, head, relation.int())
     with pytest.raises(UsageError, match="3 heads and 4 relations"):
         encoder(graph, head[:3], relation)

@@ -15,7 +15,8 @@ import graphzoo
 from graphzoo.catalog import classes as registry
 from graphzoo.datasets import KnowledgeGraph
 from graphzoo.encoders import QueryEncoder
-from graphzoo.errors import DataError, UsageError
+from graphzoo.errors import DataError, GraphzooDataWarning, UsageError
+from graphzoo.inference.graphs import load_graph
 from graphzoo.tasks import KGCompletion, Task
 
 
@@ -48,6 +49,19 @@ def test_triples_in_memory_are_a_graph(umls, umls_run):
         assert np.allclose(found["score"], answers["score"], atol=1e-4)
     with pytest.raises(DataError, match="row 1: expected"):
         graphzoo.load(umls_run.path, data=[("a", "b")])
+
+
+def test_a_second_file_that_is_no_split_by_its_name_gives_a_warning(tmp_path, recwarn):
+    """Whoever adds a file of new facts may not mean it as a split."""
+    facts, new, valid = (tmp_path / name for name in ("facts.tsv", "new.tsv", "my-dev.tsv"))
+    facts.write_text("a\tr\tb\nb\tr\tc\n")
+    for path in (new, valid):
+        path.write_text("c\tr\ta\n")
+    load_graph([facts, valid], None)
+    assert not [warning for warning in recwarn if "is read as" in str(warning.message)]
+    with pytest.warns(GraphzooDataWarning, match=r"new\.tsv is read as the valid split \(1 triple\)"):
+        graph = load_graph([facts, new], None)
+    assert len(graph.train) == 2 and len(graph.valid) == 1
 
 
 def test_the_last_checkpoint_is_loaded_without_a_best_one(copied_run):

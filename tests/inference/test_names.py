@@ -33,6 +33,18 @@ def test_without_a_similar_name_examples_are_given():
         Vocabulary("relation", ["likes", "knows"]).find("qqq")
 
 
+def test_a_first_line_of_other_words_may_be_a_header(tmp_path):
+    """As in `nodes.csv`, whose first column may have any name."""
+    from graphzoo.inference.queries import read_names
+
+    path, known = tmp_path / "some.csv", NodeNames(["a", "b"], 2)
+    for lines, says_so in (("customer,age\na,1\nb,2\n", True), ("aa\nbb\n", False), ("aa\n", False)):
+        path.write_text(lines)
+        with pytest.raises(UsageError) as refused:
+            read_names(path, known)
+        assert ("if the first line is a header, call the column node" in str(refused.value)) == says_so
+
+
 @pytest.mark.parametrize("header", ["node", "Name", "entity", "source", None])
 def test_a_table_of_predictions_is_read_as_names(tmp_path, header):
     from graphzoo.inference.queries import read_names

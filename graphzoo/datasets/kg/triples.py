@@ -31,9 +31,11 @@ _HEADERS = (
     ("from", "relation", "to"),
     ("head", "rel", "tail"),
 )
-# These letters are a header too, unless they are names of the graph.
-_LETTERS = ("h", "r", "t")
-_COLUMN_WORD = re.compile(r"[#%:]? *[^\W\d][\w -]{0,29}")
+# These letters are a header too, unless they are names of the graph. Results of SPARQL have ?s, ?p, ?o.
+_LETTERS = (("h", "r", "t"), ("s", "p", "o"))
+_OURS = "write head<TAB>relation<TAB>tail in a .tsv file"
+_NOT_READ = f"; N-Triples and Turtle are not read: {_OURS}"
+_COLUMN_WORD = re.compile(r"[#%:?]? *[^\W\d][\w -]{0,29}")
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,15 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     columns = _read_quoted(data, source) if has_quotes else _read_plain(data, source, "," if is_csv else "\t")
     if not len(columns):
         raise DataError(f"{source}: no triples; write one per line: head, relation, tail")
+    # With tabs between its terms, a line of N-Triples has three columns, and its full stop is in the tail.
+    if _is_n_triple(columns.head[0], columns.relation[0], columns.tail[0]):
+        raise DataError(f"{columns.where(0)}: the tail ends with ' .'{_NOT_READ}")
     _check_names(columns)
     return columns
+
+
+def _is_n_triple(head: str, relation: str, tail: str) -> bool:
+    return head.startswith(("<", "_:")) and relation.startswith("<") and tail.endswith(" .")
 
 
 def _by_name(names: list[str]) -> list[int]:
@@ -107,7 +116,7 @@ def _by_name(names: list[str]) -> list[int]:
     If one column is called as a relation, columns are taken by name as far as headers have their names. Else
     they are taken by position: the name of an end alone may mean another thing, such as the source of a fact.
     """
-    headers = (*_HEADERS, _LETTERS)
+    headers = (*_HEADERS, *_LETTERS)
     fields, order = [name.strip().lower() for name in names], [-1, -1, -1]
     for role in range(3):
         found = [i for i, field in enumerate(fields) if field in {header[role] for header in headers}]
@@ -138,7 +147,7 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     notices: tuple[str, ...] = ()
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         names = [str(name) for name in table.columns]
-        order = header_order(names, (*_HEADERS, _LETTERS))
+        order = header_order(names, (*_HEADERS, *_LETTERS))
         if order is None:
             if len(names) != 3:
                 raise DataError(f"{source}: expected the columns head, relation, tail; got {names}")
@@ -200,14 +209,14 @@ def query_columns(fields: Sequence[str]) -> list[str] | None:
     """
     names = [field.strip().lower() for field in fields]
     # "h r" may be a query, but "h r t" cannot: a query has only two of the three.
-    for header in (*_HEADERS, *([_LETTERS] if len(names) == 3 else [])):
+    for header in (*_HEADERS, *(_LETTERS if len(names) == 3 else ())):
         if header[1] in names and len(names) > 1 and set(names) <= set(header):
             return [_HEADER[header.index(name)] for name in names]
     return None
 
 
 def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns], list[str]]:
-    """Drop headers h, r, t (in any order) of the files of one graph; notices for first lines like a header.
+    """Drop headers h, r, t and s, p, o of the files of one graph; notices for first lines like a header.
 
     Such a line has words that could be names of columns, and are names in no other line.
     """
@@ -221,7 +230,7 @@ def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns]
             )
         if not first or not all(map(_COLUMN_WORD.fullmatch, first)) or _recurs(first, columns):
             continue
-        if order := header_order(first, [_LETTERS]):
+        if order := header_order([name.removeprefix("?") for name in first], _LETTERS):
             given = (part.head, part.relation, part.tail)
             # Each letter is the first name of its column and occurs in no other row.
             head, relation, tail = (Column(given[i].codes[1:] - 1, given[i].names[1:]) for i in order)
@@ -362,11 +371,10 @@ def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: 
 
 def _remedy(content: str, found: int, form: _Form) -> str:
     """The remedy for a line with the wrong number of columns; "" if the message is clear without one."""
-    ours = "write head<TAB>relation<TAB>tail in a .tsv file"
     if re.match(r"<[^>]*>\s|_:\S+\s+<|@(prefix|base)\b", content):
-        return f"; N-Triples and Turtle are not read: {ours}"
+        return _NOT_READ
     if content.lstrip()[:1] in ("{", "["):
-        return f"; JSON is not read: {ours}"
+        return f"; JSON is not read: {_OURS}"
     if content.startswith(("#", "%")):
         return "; drop the line: comments are allowed only at the top of a file"
     if found > form.width == 3:

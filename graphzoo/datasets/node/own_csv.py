@@ -319,19 +319,19 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     keys = list(table)
     ends = [keys[header.index(end)] for end in _ENDS] if has_header else keys[:2]
     known = pyarrow.array(names, pyarrow.string())
-    rows = []
-    for end in ends:
-        ends_here = compute.utf8_trim_whitespace(table[end])
-        numbers = compute.index_in(ends_here, value_set=known).combine_chunks()
-        if numbers.null_count:
-            position = compute.index(numbers.is_null(), True).as_py()
-            value = table[end][position].as_py()
-            problem = (
-                f"node {value!r} is not in the first column of {nodes} ({numbers.null_count:,} such ends)"
-            )
-            remedy = suggestion(value, names) or "Add it to that table or drop the edge."
-            if not value.strip():
-                problem, remedy = f"the {end} is empty", "Name a node or drop the line."
-            raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")
-        rows.append(torch.from_numpy(numbers.to_numpy().astype(np.int64)))
-    return torch.stack(rows), ignored
+    given = [compute.utf8_trim_whitespace(table[end]) for end in ends]
+    numbers = [compute.index_in(names_here, value_set=known).combine_chunks() for names_here in given]
+    unknown = np.stack([row.is_null().to_numpy(zero_copy_only=False) for row in numbers])  # [2, E]
+    if unknown.any():
+        position = int(unknown.any(0).argmax())
+        row = int(unknown[:, position].argmax())
+        value = table[ends[row]][position].as_py()
+        lines = int(unknown.any(0).sum())
+        several = f" ({lines:,} lines have such nodes)" if lines > 1 else ""
+        problem = f"node {value!r} is not in the first column of {nodes}{several}"
+        remedy = suggestion(value, names) or "Add it to that table or drop the edge."
+        if not value.strip():
+            problem, remedy = f"the {ends[row]} is empty", "Name a node or drop the line."
+        raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")
+    edges = [torch.from_numpy(row.to_numpy().astype(np.int64)) for row in numbers]
+    return torch.stack(edges), ignored

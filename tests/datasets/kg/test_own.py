@@ -238,6 +238,14 @@ def test_h_r_t_is_a_header_in_any_order(write, tmp_path):
     )
 
 
+@pytest.mark.parametrize(("name", "header"), [("facts.csv", "s,p,o"), ("facts.tsv", "?s\t?p\t?o")])
+def test_the_header_of_sparql_results_is_no_fact(write, name, header):
+    separator = "," if "," in header else "\t"
+    lines = [separator.join((f"e{n}", "next", f"e{n + 1}")) for n in range(40)]
+    graph, _ = from_files(write(name, "\n".join([header, *lines, ""]).encode()))
+    assert graph.relations == ("next",) and graph.num_entities == 41
+
+
 def test_names_given_as_bytes_are_decoded():
     """NumPy and h5py have such names."""
     rows = [["a", "r", "b"], ["b", "r", "c"], ["c", "r", "ü"]]

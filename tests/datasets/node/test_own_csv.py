@@ -128,6 +128,11 @@ def nodes_of(*rows, header="id,label,f"):
             "ann,bob\nann,zzz\n",
             "edges.csv, line 2: node 'zzz' is not in .*Add it to that table or drop the edge",
         ),
+        (
+            NODES,
+            "source,target\nann,bob\nann,y1\nx1,x2\nz1,bob\n",
+            r"edges.csv, line 3: node 'y1' is not in .* \(3 lines have such nodes\)",
+        ),
         (NODES, "source,target\nann,bob\n,bob\n", "edges.csv, line 3: the source is empty"),
         (NODES, "source,target\nann,bob\nann,bob,3\n", "edges.csv, line 3: expected 2 columns, got 3"),
         (
