@@ -29,7 +29,9 @@ def line_of(run: Path, settings: str) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("settings", help="name of the settings in the table")
     parser.add_argument("run", nargs="+", type=Path, help="folder of a run")
     arguments = parser.parse_args()

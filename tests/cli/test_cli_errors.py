@@ -498,7 +498,8 @@ def test_a_failed_run_is_status_1_with_the_step_and_the_layer(fit):
 
 
 def test_nan_scores_are_status_1_with_the_good_checkpoints(fit):
-    result = fit("--trainer.callbacks+=helpers.own.BreakScores", "--trainer.callbacks.epoch=1", status=1)
+    callbacks = "=null", "+=helpers.own.BreakScores", ".epoch=1"
+    result = fit(*(f"--trainer.callbacks{words}" for words in callbacks), status=1)
     assert "scores after step" in result.err and "last.ckpt" in result.err, result.err
     assert len(result.err.splitlines()) <= 6
 
