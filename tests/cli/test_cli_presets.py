@@ -224,6 +224,12 @@ def test_names_and_a_configuration_file_must_agree(tmp_path, names, problem, com
             assert plan.arguments[0] == "--model=graphzoo.tasks.NodeClassification"
 
 
+def test_an_empty_configuration_file_is_refused(tmp_path):
+    (tmp_path / "mine.yaml").write_text("# nothing yet\n")
+    with pytest.raises(UsageError, match=r"mine\.yaml has no settings"):
+        make_plan("fit", ["--model=knowformer", "--data=umls", f"--config={tmp_path / 'mine.yaml'}"])
+
+
 def test_a_configuration_file_with_a_path_beside_named_data_is_refused(tmp_path):
     (tmp_path / "mine.yaml").write_text("data:\n  init_args:\n    path: club\n")
     words = ["--model", "galit", "--config", str(tmp_path / "mine.yaml")]
