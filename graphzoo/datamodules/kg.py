@@ -499,10 +499,10 @@ class KGDataModule(GraphDataModule):
             self._fitting = linked.removal
             if self._fitting == "one_hop":
                 _log.info(
-                    "training hides all edges between the entities of a query (remove_facts one_hop): "
+                    "%s: training hides all edges between the entities of a query (remove_facts one_hop): "
                     "other facts join those of %.0f %% of the training triples, and %.0f %% of the "
                     "validation triples",
-                    100 * linked.facts, 100 * linked.questions,
+                    self.title, 100 * linked.facts, 100 * linked.questions,
                 )  # fmt: skip
         return self._fitting
 

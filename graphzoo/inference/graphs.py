@@ -96,13 +96,19 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
 
 
 def _not_read(paths: Sequence[str | PathLike[str]], graph: KnowledgeGraph) -> list[str]:
-    """Notices for a second and third file whose names do not say that they are splits."""
+    """Notices for a second and third file if neither name nor folder says that they are splits."""
     rest = zip(SPLITS[1:], map(Path, paths[1:]), strict=False)
+    shared = Path(paths[0]).parts  # a folder of all files says nothing of one of them
     return [
         f"{path} is read as the {split} split ({counted(len(graph.split(split)), 'triple')}): it counts as "
         f"known, but answers do not draw on it; to use its triples as facts, add them to {paths[0]}"
         for split, path in rest
-        if not any(word in path.name.lower() for word in (split, *OTHER_NAMES.get(split, ())))
+        if not any(
+            word in part.lower()
+            for part in path.parts
+            if part not in shared
+            for word in (split, *OTHER_NAMES.get(split, ()))
+        )
     ]
 
 

@@ -12,8 +12,15 @@ from graphzoo.errors import UsageError, normalise
 
 
 def read_files(files: Sequence[str]) -> dict[str, Any]:
-    """The plain values of each file of settings; missing files are reported when they are parsed."""
-    return {file: read_settings(Path(file)) for file in files if Path(file).is_file()}
+    """The plain values of each file of settings; missing files are reported when they are parsed.
+
+    Raises:
+        UsageError: if a file cannot be read, or is empty.
+    """
+    found = {file: read_settings(Path(file)) for file in files if Path(file).is_file()}
+    if empty := [file for file, settings in found.items() if settings is None]:
+        raise UsageError(f"{empty[0]} has no settings\nLeave it out, or see graphzoo fit --print_config")
+    return found
 
 
 def refuse_other_data(files: Mapping[str, Any], data: Preset) -> None:

@@ -85,7 +85,7 @@ def check_trainer(config: dict[str, Any]) -> None:
         raise UsageError(
             "two callbacks average the weights; one of them may come from the recipe\n"
             "Change its options (--trainer.callbacks.decay=0.99), or clear the list first: "
-            "--trainer.callbacks=null"
+            "--trainer.callbacks=null --trainer.max_epochs=20"
         )
 
 

@@ -82,7 +82,7 @@ def test_list_shows_the_best_score_and_its_time(cli):
     rows = {kind: {row["name"]: row.get("best", "") for row in table} for kind, table in tables.items()}
     assert rows["data"]["umls"].startswith("knowformer: mrr=0.97") and "paper 0.971" in rows["data"]["umls"]
     assert "seconds a run" in rows["data"]["cora"] and rows["data"]["cora"].startswith("galit: acc=0.84")
-    assert rows["data"]["fb15k237"].endswith("3.0 hours on one of two shared cores")
+    assert rows["data"]["fb15k237"].endswith("1.4 hours on one of two shared cores")
     assert rows["data"]["citeseer-link"].startswith("pencil: mrr=")
     assert rows["model"]["pencil"].startswith("citeseer-link: mrr=") and not rows["data"]["kg"]
     assert rows["data"]["umls"] in cli("list", "data").out
@@ -222,6 +222,12 @@ def test_names_and_a_configuration_file_must_agree(tmp_path, names, problem, com
         assert plan.arguments.count(words[-2]) == 1, "a list that it adds to would be doubled"
         if names == "--model galit":  # without named data, the preset needs a task
             assert plan.arguments[0] == "--model=graphzoo.tasks.NodeClassification"
+
+
+def test_an_empty_configuration_file_is_refused(tmp_path):
+    (tmp_path / "mine.yaml").write_text("# nothing yet\n")
+    with pytest.raises(UsageError, match=r"mine\.yaml has no settings"):
+        make_plan("fit", ["--model=knowformer", "--data=umls", f"--config={tmp_path / 'mine.yaml'}"])
 
 
 def test_a_configuration_file_with_a_path_beside_named_data_is_refused(tmp_path):

@@ -320,6 +320,7 @@ def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
         )
     twice = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", more)
     assert twice.status == 2 and "two callbacks average the weights" in twice.err and "decay" in twice.err
+    assert "=null --trainer.max_epochs" in twice.err  # the recipe's limit is a callback, too
     longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert longer.status == 0, longer.err
     assert "current_model_state" in load("run/checkpoints/last.ckpt")

@@ -57,7 +57,11 @@ def test_a_second_file_that_is_no_split_by_its_name_gives_a_warning(tmp_path, re
     facts.write_text("a\tr\tb\nb\tr\tc\n")
     for path in (new, valid):
         path.write_text("c\tr\ta\n")
+    folder = tmp_path / "valid"
+    folder.mkdir()
+    (folder / "facts.tsv").write_text("c\tr\ta\n")
     load_graph([facts, valid], None)
+    load_graph([facts, folder / "facts.tsv"], None)
     assert not [warning for warning in recwarn if "is read as" in str(warning.message)]
     with pytest.warns(GraphzooDataWarning, match=r"new\.tsv is read as the valid split \(1 triple\)"):
         graph = load_graph([facts, new], None)

@@ -246,7 +246,7 @@ def test_a_pinned_sample():
         ([[0, 1], [3, 5]], r"pairs\[1\] = \[3, 5\]: nodes are 0..4"),
         ([[-1, 1]], r"pairs\[0\] = \[-1, 1\]: nodes are 0..4"),
         ([[0, 1, 2], [2, 3, 4]], r"of shape \[B, 2\], got torch.int64 \[2, 3\]; transpose it"),
-        ([0, 1], r"of shape \[B, 2\]"),
+        ([0, 1], r"of shape \[B, 2\], got torch.int64 \[2\]$"),
         ([[0.0, 1.0]], r"pairs must be int64 .*; call \.long\(\)"),
     ],
 )
