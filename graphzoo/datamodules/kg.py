@@ -444,8 +444,9 @@ class KGDataModule(GraphDataModule):
 
     @property
     def asks_near(self) -> bool:
-        """Whether a summary should say where queries are asked: with neighbourhoods or `fact_dropout`."""
-        return self.neighbourhood is not None or isinstance(self._sizes.trained, int) or self.fact_dropout > 0
+        """Whether a summary should say how queries are asked: if they do not see the whole graph."""
+        is_near = self.neighbourhood is not None or isinstance(self._sizes.trained, int)
+        return is_near or self.fact_dropout > 0 or self._hides_more
 
     @property
     def protocol_in_words(self) -> str | None:
@@ -456,7 +457,11 @@ class KGDataModule(GraphDataModule):
         return near_in_words(whole if spec.protocol == "whole_graph" else spec.num_nodes, "entities", whole)
 
     def describe_queries(self) -> str:
-        """Where queries are asked, in words."""
+        """Where queries are asked, in words, and what "auto" hides from them in training."""
+        more = "every other edge between the two entities is hidden in training (remove_facts one_hop)"
+        return self._where_asked() + (f"; {more}" if self._hides_more else "")
+
+    def _where_asked(self) -> str:
         hidden = f" with {100 * self.fact_dropout:g}% of the facts hidden" if self.fact_dropout else ""
         trained, evaluated = self._sizes.in_words(self.spec.num_nodes), self.protocol_in_words
         if evaluated is None:
@@ -494,17 +499,14 @@ class KGDataModule(GraphDataModule):
         if self.hides != "auto":
             return self.hides
         if self._fitting is None:
-            train = self.knowledge_graph.train
-            linked = Linked.among(train, self.triples("valid"), self._graph_of("valid").train)
-            self._fitting = linked.removal
-            if self._fitting == "one_hop":
-                _log.info(
-                    "%s: training hides all edges between the entities of a query (remove_facts one_hop): "
-                    "other facts join those of %.0f %% of the training triples, and %.0f %% of the "
-                    "validation triples",
-                    self.title, 100 * linked.facts, 100 * linked.questions,
-                )  # fmt: skip
+            train, known = self.knowledge_graph.train, self._graph_of("valid").train
+            self._fitting = Linked.among(train, self.triples("valid"), known).removal
         return self._fitting
+
+    @property
+    def _hides_more(self) -> bool:
+        """Whether "auto" has chosen to hide more than a query's own fact."""
+        return self.hides == "auto" and self.hidden() == "one_hop"
 
     def _training_sampler(self) -> TrainingSampler:
         return self._sampler(TrainingSampler, len(self.knowledge_graph.train))
