@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -195,8 +195,6 @@ class MixtureDataModule(GraphDataModule):
         self.names = folders if len(set(folders)) == len(chosen) else chosen
         self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
         self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
-        self.hides: RemoveFacts | Literal["auto"] = "exact"  # for both see `KGDataModule`
-        self.knows_answers = True
 
     def prepare_data(self) -> None:
         """Fetch and parse once per machine."""
@@ -302,13 +300,9 @@ class MixtureDataModule(GraphDataModule):
 
     def hidden(self, source: int = 0) -> RemoveFacts:
         """What is hidden from a training query of one graph, see `KGDataModule.hidden`."""
-        part = self.parts[source]
-        part.hides = self.hides
-        return part.hidden()
+        return self.parts[source].hidden()
 
     def _training(self) -> Feed:
-        for part in self.parts:
-            part.hides, part.knows_answers = self.hides, self.knows_answers
         batches = MixtureBatches([part.training_batches() for part in self.parts])
         return batches, self._training_sampler(), 1
 

@@ -176,7 +176,8 @@ class KGCompletion(QueryScoring):
         """Set up micro-batches, check the memory, and index the facts that batches hide."""
         super().on_fit_start()
         datamodule = self._datamodule()
-        datamodule.hides, datamodule.knows_answers = self.remove_facts, self.loss != "ce"
+        for part in getattr(datamodule, "parts", [datamodule]):
+            part.hides, part.knows_answers = self.remove_facts, self.loss != "ce"
         if len(datamodule.sources("train")) > 1:
             self._check_mixture()
         num_triples = min(datamodule.batch_size, len(datamodule.triples("train")))

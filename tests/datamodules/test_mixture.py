@@ -120,7 +120,8 @@ def test_batches_hold_their_graph_and_its_known_answers(folders):
         if not small:
             assert batch.graph.whole is part.graph("train")
             assert (batch.graph.find(batch.tail) >= 0).all()
-    dm.knows_answers = False
+    for part in dm.parts:
+        part.knows_answers = False
     assert next(iter(dm.train_dataloader(0))).known_row is None
 
 

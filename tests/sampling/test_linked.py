@@ -2,13 +2,16 @@
 
 import os
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
 from helpers.kg_tasks import make_task, make_trainer
 
-from graphzoo.datamodules import KGDataModule
+from graphzoo.datamodules import KGDataModule, MixtureDataModule
+from graphzoo.encoders import KnowFormerAny
 from graphzoo.sampling.hidden_facts import Linked
+from graphzoo.tasks import KGCompletion
 
 
 def pair(triple):
@@ -110,3 +113,21 @@ def test_auto_trains_like_the_mode_that_fits(tmp_path, settings, linked, same):
     assert said == {"exact": False, "one_hop": False, "auto": same == "one_hop"}, (
         "the summary says what was chosen"
     )
+
+
+def test_each_graph_of_a_mixture_has_its_own_mode(tmp_path):
+    folders = []
+    for linked in (False, True):
+        folder = tmp_path / f"linked-{linked}"
+        folder.mkdir()
+        files = parallel(linked)
+        for split, triples in zip(("train", "valid", "test"), files.values(), strict=True):
+            (folder / f"{split}.tsv").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+        folders.append(str(folder))
+    data = MixtureDataModule(names=folders, batch_size=16, neighbourhood=20)
+    task = KGCompletion(
+        partial(KnowFormerAny, hidden_channels=8, num_layers=1, num_heads=2), remove_facts="auto"
+    )
+    make_trainer(tmp_path, max_epochs=1).fit(task, data)
+    assert [data.hidden(source) for source in (0, 1)] == ["one_hop", "exact"]
+    assert [part.training_batches().hides for part in data.parts] == ["one_hop", "exact"]
