@@ -84,12 +84,14 @@ def test_no_triples_at_all_are_no_error():
     assert Linked.among(none, none, none) == Linked(0.0, 0.0, 0)
 
 
-def parallel(linked):
+def parallel(linked, shift=0):
     """Facts in pairs, (a, r, b) and (a, s, b), and validation triples whose entities are linked or not."""
-    facts = [
-        (f"a{i}", relation, f"b{(i + step) % 30}") for i in range(30) for step in (0, 3) for relation in "rs"
-    ]
-    valid = [(f"a{i}", "t", f"b{(i + (0 if linked else 5)) % 30}") for i in range(30)]
+
+    def pairs(step):
+        return [(f"a{i}", f"b{(i + step + shift) % 30}") for i in range(30)]
+
+    facts = [(a, relation, b) for step in (0, 3) for a, b in pairs(step) for relation in "rs"]
+    valid = [(a, "t", b) for a, b in pairs(0 if linked else 5)]
     return {"triples": [*facts, ("a0", "t", "b7"), ("b3", "t", "a8")], "valid": valid, "test": valid[:2]}
 
 
@@ -115,15 +117,26 @@ def test_auto_trains_like_the_mode_that_fits(tmp_path, settings, linked, same):
     )
 
 
+def write_files(folder, linked, shift=0):
+    """A folder of `parallel`."""
+    folder.mkdir()
+    for split, triples in zip(("train", "valid", "test"), parallel(linked, shift).values(), strict=True):
+        (folder / f"{split}.tsv").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    return str(folder)
+
+
+@pytest.mark.parametrize("linked, removal", [(False, "one_hop"), (True, "exact")])
+def test_validation_on_a_second_graph_is_linked_by_its_facts(tmp_path, linked, removal):
+    """The first graph's facts join other entities."""
+    paths = [write_files(tmp_path / "first", not linked), write_files(tmp_path / "second", linked, shift=1)]
+    data = KGDataModule(path=paths, validate_on="inference")
+    data.setup()
+    data.hides = "auto"
+    assert data.hidden() == removal
+
+
 def test_each_graph_of_a_mixture_has_its_own_mode(tmp_path):
-    folders = []
-    for linked in (False, True):
-        folder = tmp_path / f"linked-{linked}"
-        folder.mkdir()
-        files = parallel(linked)
-        for split, triples in zip(("train", "valid", "test"), files.values(), strict=True):
-            (folder / f"{split}.tsv").write_text("".join("\t".join(triple) + "\n" for triple in triples))
-        folders.append(str(folder))
+    folders = [write_files(tmp_path / f"linked-{linked}", linked) for linked in (False, True)]
     data = MixtureDataModule(names=folders, batch_size=16, neighbourhood=20)
     task = KGCompletion(
         partial(KnowFormerAny, hidden_channels=8, num_layers=1, num_heads=2), remove_facts="auto"
