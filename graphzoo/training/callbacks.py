@@ -32,16 +32,20 @@ from graphzoo.training.plan import RunState
 _MEANT = {"accuracy": "acc", "auc": "auroc", "rocauc": "auroc"}
 
 
-class Began(Callback):
-    """Notes when the run itself has begun, refuses models that are too large, and handles failures."""
-
-    def __init__(self, state: RunState) -> None:
-        self.state = state
+class FitsMemory(Callback):
+    """Refuses a model that is too large; the first callback, since others, such as averages, build it."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a model that cannot be trained here before it takes memory."""
         if stage == "fit":
             refuse_untrainable(trainer, pl_module)
+
+
+class Began(Callback):
+    """Notes when the run itself has begun, and handles failures."""
+
+    def __init__(self, state: RunState) -> None:
+        self.state = state
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.state.began = True

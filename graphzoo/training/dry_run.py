@@ -69,7 +69,7 @@ class DryRun(ValidationClock):
         self._place: Place | None = None  # where it begins
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a model that cannot be trained here with its decoder; `Began` has counted the encoder."""
+        """Refuse a model that cannot be trained here with its decoder; `FitsMemory` counted the encoder."""
         with trainer.precision_plugin.module_init_context():
             pl_module.configure_model()
         refuse_untrainable(trainer, pl_module)

@@ -43,7 +43,7 @@ from graphzoo.system.paths import relative, typed
 from graphzoo.system.shown import tell
 from graphzoo.tasks.base import Task
 from graphzoo.training import resume
-from graphzoo.training.callbacks import Began, Monitor, callbacks_of, checkpoints_of
+from graphzoo.training.callbacks import Began, FitsMemory, Monitor, callbacks_of, checkpoints_of
 from graphzoo.training.dry_run import DRY_SETTINGS, DryRun
 from graphzoo.training.loggers import loggers_of, place_loggers, without_repeated
 from graphzoo.training.parser_errors import GraphzooParser
@@ -241,7 +241,7 @@ class GraphzooCLI(LightningCLI):
             if self.plan.command == "fit":
                 extra += checkpoints_of(self.model, self.run_dir, config)
                 extra += [self._guard] if self._guard is not None else []
-        trainer = self._instantiate_trainer({**config, "callbacks": given}, extra)
+        trainer = self._instantiate_trainer({**config, "callbacks": [FitsMemory(), *given]}, extra)
         if not self.plan.dry_run:
             refuse_spawned(trainer)
             self.state.device = trainer.strategy.root_device.type
