@@ -34,6 +34,7 @@ SOURCES = {
         "zero_shot.csv",
         "first_steps/*",
         "path_lengths.csv",
+        "kg_defaults.csv",
     ],
     "docs/knowformer-any.md": [
         "zero_shot.csv",
