@@ -84,8 +84,7 @@ def check_trainer(config: dict[str, Any]) -> None:
     if sum(isinstance(callback, WeightAveraging) for callback in given) > 1:
         raise UsageError(
             "two callbacks average the weights; one of them may come from the recipe\n"
-            "Change its options (--trainer.callbacks.decay=0.99), or clear the list first: "
-            "--trainer.callbacks=null --trainer.max_epochs=20"
+            "Clear the list first: --trainer.callbacks=null --trainer.max_epochs=20"
         )
 
 

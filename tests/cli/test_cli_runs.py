@@ -290,7 +290,7 @@ def test_callbacks_and_configuration_files_of_the_user_are_used(fit):
     assert config["trainer"]["gradient_clip_val"] == 0.5 and config["model"]["init_args"]["lr"] == 0.001
     *recipes, callback = config["trainer"]["callbacks"]
     classes = [each["class_path"] for each in recipes]
-    assert classes == ["graphzoo.callbacks.QueryBudget", "graphzoo.callbacks.WarmupEMAWeightAveraging"]
+    assert classes == ["graphzoo.callbacks.WarmupEMAWeightAveraging", "graphzoo.callbacks.QueryBudget"]
     assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
 
 
@@ -319,7 +319,7 @@ def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
             "--trainer.callbacks: moving averages of the weights in the checkpoint, none now" in refused.err
         )
     twice = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3", more)
-    assert twice.status == 2 and "two callbacks average the weights" in twice.err and "decay" in twice.err
+    assert twice.status == 2 and "two callbacks average the weights" in twice.err and none in twice.err
     assert "=null --trainer.max_epochs" in twice.err  # the recipe's limit is a callback, too
     longer = cli("fit", "--ckpt_path", "run", "--trainer.max_epochs=3")
     assert longer.status == 0, longer.err

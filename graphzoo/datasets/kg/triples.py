@@ -100,8 +100,9 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     if not len(columns):
         raise DataError(f"{source}: no triples; write one per line: head, relation, tail")
     # With tabs between its terms, a line of N-Triples has three columns, and its full stop is in the tail.
-    if _is_n_triple(columns.head[0], columns.relation[0], columns.tail[0]):
-        raise DataError(f"{columns.where(0)}: the tail ends with ' .'{_NOT_READ}")
+    for row in range(min(2, len(columns))):  # the first may be a header
+        if _is_n_triple(columns.head[row], columns.relation[row], columns.tail[row]):
+            raise DataError(f"{columns.where(row)}: the tail ends with ' .'{_NOT_READ}")
     _check_names(columns)
     return columns
 

@@ -228,9 +228,9 @@ class PairSubgraphSampler:
         if not isinstance(pairs, Tensor):
             raise UsageError(f"pairs must be a tensor [B, 2], int64, got a {type(pairs).__name__}")
         if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype != torch.int64:
-            is_wide = pairs.dim() == 2 and pairs.shape[0] == 2 != pairs.shape[1]
-            is_right_shape = pairs.dim() == 2 and pairs.shape[1] == 2
-            advice = "; transpose it" if is_wide else "; call .long()" if is_right_shape else ""
+            advice = ""
+            if pairs.dim() == 2 and 2 in pairs.shape:
+                advice = "; call .long()" if pairs.shape[1] == 2 else "; transpose it"
             raise UsageError(
                 f"pairs must be int64 of shape [B, 2], got {pairs.dtype} {list(pairs.shape)}{advice}"
             )
