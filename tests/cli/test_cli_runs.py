@@ -294,6 +294,14 @@ def test_callbacks_and_configuration_files_of_the_user_are_used(fit):
     assert callback["init_args"]["monitor"] == "val/mrr" and callback["init_args"]["mode"] == "max"
 
 
+@pytest.mark.parametrize("command", [["--model=knowformer"], ["--ckpt_path=knowformer-any"]], ids=str)
+def test_the_budget_of_own_triples_can_be_set(cli, tiny_kg, command):
+    words = ["--data=kg", "--data.path", tiny_kg, "--trainer.callbacks.queries=320", "--data.batch_size=16"]
+    result = cli("fit", *command, *words, "--no-test", "--run_dir=run")
+    assert result.status == 0, result.err
+    assert "2 steps an epoch" in result.out and "at most 10 epochs" in result.out
+
+
 @pytest.mark.parametrize("name", ["EMAWeightAveraging", "WarmupEMAWeightAveraging"])
 def test_moving_averages_are_evaluated_and_saved(cli, fit, results, name):
     """best.ckpt and the test use the averages, and a resume continues with both sets of weights."""
