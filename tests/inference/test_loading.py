@@ -53,11 +53,13 @@ def test_triples_in_memory_are_a_graph(umls, umls_run):
 
 def test_a_second_file_that_is_no_split_by_its_name_gives_a_warning(tmp_path, recwarn):
     """Whoever adds a file of new facts may not mean it as a split."""
-    facts, new, valid = (tmp_path / name for name in ("facts.tsv", "new.tsv", "my-dev.tsv"))
+    shared = tmp_path / "my valid facts"
+    shared.mkdir()
+    facts, new, valid = (shared / name for name in ("facts.tsv", "new.tsv", "my-dev.tsv"))
     facts.write_text("a\tr\tb\nb\tr\tc\n")
     for path in (new, valid):
         path.write_text("c\tr\ta\n")
-    folder = tmp_path / "valid"
+    folder = shared / "valid"
     folder.mkdir()
     (folder / "facts.tsv").write_text("c\tr\ta\n")
     load_graph([facts, valid], None)
