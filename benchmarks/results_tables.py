@@ -206,12 +206,12 @@ def per_model(entries: list[dict[str, str]], notes: list[str], sizes: dict[str, 
         empty = {"data": data, "metric": metric, **dict.fromkeys(models, "")}
         ours = f"**{entry['ours']}**" if entry[""] in ("met", "above") else entry["ours"]
         tested = [entry.get("protocol", ""), entry["differs"]]
-        one = "one run" if entry["runs"] == "1" else ""
+        few = {"1": "one run", "2": "2 runs"}.get(entry["runs"], "")
         others = unchanged.get((data, metric, model), [])
         # rows of the same protocol only: on another split, the paper has another figure
         same = [pair for pair in others if pair[0] != recipe and pair[1]["paper"] == entry["paper"]]
         plain = [f"`{name or data}`: {other['ours']}" for name, other in same]
-        said = [f"`{recipe}`" if recipe else "", *tested, one, *plain]
+        said = [f"`{recipe}`" if recipe else "", *tested, few, *plain]
         note = mark("; ".join(filter(None, said)), notes)
         rows.setdefault((data, metric), empty)[model] = f"{ours} ({entry['paper']}){note}"
     return list(rows.values())

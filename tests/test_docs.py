@@ -379,6 +379,9 @@ def test_what_differs_from_the_paper_becomes_numbered_notes():
     assert line == {"data": "cora", "metric": "acc", "gcn": "**1.0** (2.0)", "mlp": "0.5 (2.0) ¹"}
     assert notes == ["`narrow`; width; one run"]
     notes.clear()
+    per_model([narrow | {"runs": "2"}], notes, {})
+    assert notes == ["`narrow`; width; 2 runs"]
+    notes.clear()
     theirs = row | {"model": "gcn (cora-published)", "ours": "0.7", "": "below", "differs": ""}
     elsewhere = theirs | {"model": "gcn (cora-random-published)", "paper": "3.0"}
     per_model([theirs, elsewhere, row | {"differs": "rate"}], notes, {})

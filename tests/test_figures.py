@@ -41,6 +41,7 @@ SOURCES = {
         "fine_tun*",
         "knowformer_any*",
         "pretrained.csv",
+        "neighbourhood_runs/knowformer-any*",
         "neighbourhood_tests.csv",
         "rows/knowformer*",
     ],
