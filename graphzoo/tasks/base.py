@@ -453,12 +453,8 @@ class Task(ChecksData, LogsLosses):
         return smaller if self.micro_batches.share > 1 else SMALLER
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Note where a step begins; it may consist of several loader items."""
+        """Say whether validation is due after this loader item."""
         self.micro_batches.begin_item()
-
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Say whether validation is due."""
-        self.micro_batches.end_item()
 
     def on_fit_end(self) -> None:
         """Restore the settings of trainer and data from before the fit."""

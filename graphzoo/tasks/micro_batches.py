@@ -127,7 +127,6 @@ class MicroBatches:
         self.chosen: int | None = None
         self._is_over = False  # the fit that has chosen it
         self._validates_every: int | None = None  # steps, where Lightning cannot count them
-        self._step_before = 0
 
     @property
     def _datamodule(self) -> Any:
@@ -164,7 +163,6 @@ class MicroBatches:
         if not self._may_cut or share <= PROBED:
             return
         if self.chosen is None or self._is_over:
-            self._is_over = False
             self.chosen = size_that_fits(task, task.trainer, datamodule, share)
         if self.chosen >= share:
             return
@@ -213,7 +211,7 @@ class MicroBatches:
             return
         over_epochs = getattr(trainer, "check_val_every_n_epoch", 1) is None
         if over_epochs and self._items_per_epoch % self.count:
-            self._validates_every = interval  # no number of items is the same number of steps: see `end_item`
+            self._validates_every = interval  # no number of items is as many steps: see `begin_item`
         else:
             self._lend(trainer, "val_check_interval", self._in_items(interval))
 
@@ -227,17 +225,15 @@ class MicroBatches:
         return items if batches == math.ceil(items / self.count) else batches * self.count
 
     def begin_item(self) -> None:
-        """To be called before each item of the training loader."""
-        self._step_before = self._task.trainer.global_step
+        """Let Lightning validate after whole steps, though it counts items and epochs may end with fewer.
 
-    def end_item(self) -> None:
-        """Let Lightning validate after whole steps, though it counts items and epochs may end with fewer."""
+        To be called before each item of the training loader: callbacks ask after it what follows.
+        """
         if self._validates_every is None:
             return
         trainer = self._task.trainer
-        step = trainer.global_step
-        is_due = step != self._step_before and step % self._validates_every == 0
-        trainer.val_check_batch = 1 if is_due else _NEVER
+        is_due = (trainer.global_step + 1) % self._validates_every == 0
+        trainer.val_check_batch = 1 if is_due and not trainer.fit_loop._should_accumulate() else _NEVER
 
     def resume(self, chosen: object) -> None:
         """Continue with the size that a checkpoint stores, or with whole batches if it stores none."""
@@ -256,7 +252,5 @@ class MicroBatches:
 
     def _lend(self, owner: Any, name: str, value: int) -> None:
         # Stored in the owner: after a failed fit another task may have to restore it.
-        settings: dict[str, _Lent] = owner.__dict__.setdefault(_LENT, {})
-        own = settings[name].own if name in settings else getattr(owner, name)
-        settings[name] = _Lent(own, value)
+        owner.__dict__.setdefault(_LENT, {})[name] = _Lent(getattr(owner, name), value)
         setattr(owner, name, value)

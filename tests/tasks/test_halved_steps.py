@@ -1,12 +1,15 @@
 """A training step that runs out of memory is repeated in halves, with the gradients of the whole step."""
 
 import logging
+import re
 from functools import partial
+from weakref import ref
 
 import pytest
 import torch
 from helpers.link_graphs import make_link_graph
 from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.plugins import MixedPrecision
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import PENCIL, KnowFormer
@@ -19,6 +22,7 @@ ERRORS = {
     "forward": RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
     "backward": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
 }
+BF16 = {"precision": "bf16-mixed"}
 KNOWFORMER = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2, dropout=0.0)
 
 
@@ -57,22 +61,23 @@ class Gate(torch.autograd.Function):
         return grad, None, None, None
 
 
-def fit(make, folder, where="", most=0, since=2, precision="32-true", **settings):
+def fit(make, folder, where="", most=0, since=2, prepare=lambda encoder: None, trainer=None, **settings):
     """Train for four steps; from step `since` on, only `most` samples fit into memory at once."""
     seed_everything(0, verbose=False)
     task, data = make(**settings)
-    trainer = Trainer(max_steps=4, precision=precision, default_root_dir=folder, **QUIET)
+    trainer = Trainer(max_steps=4, default_root_dir=folder, **QUIET, **(trainer or {}))
     refused = []
 
     def refuse(place, count):
         if place == where and trainer.global_step >= since and count > most:
             refused.append(count)
-            raise ERRORS[where]
+            raise type(ERRORS[where])(*ERRORS[where].args)  # a new one: its traceback holds the graph
 
     build = task._factory
 
     def built(spec):
         encoder = build(spec)
+        prepare(encoder)
         encoder.register_forward_hook(
             lambda module, args, states: Gate.apply(
                 states, where, len(args[0]) if isinstance(module, PENCIL) else states.shape[1], refuse
@@ -110,13 +115,50 @@ def test_a_step_in_halves_trains_the_same(name, where, parts, tmp_path, caplog):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("where", ERRORS)
 def test_halves_in_bf16_have_the_gradients_of_micro_batches(where, tmp_path):
-    parts, _, _ = fit(queries, tmp_path, precision="bf16-mixed", micro_batch_size=6)
-    halved, refused, _ = fit(
-        queries, tmp_path, where, most=7, since=0, precision="bf16-mixed", micro_batch_size=24
-    )
+    parts, _, _ = fit(queries, tmp_path, trainer=BF16, micro_batch_size=6)
+    halved, refused, _ = fit(queries, tmp_path, where, most=7, since=0, trainer=BF16, micro_batch_size=24)
     assert refused
     for key, value in parts.state_dict().items():
         torch.testing.assert_close(halved.state_dict()[key], value, atol=2e-4, rtol=1e-3, msg=key)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("where", ERRORS)
+def test_frozen_and_unused_weights_stay_as_they_are(where, tmp_path):
+    def prepare(encoder):
+        encoder.relation_embedding.requires_grad_(False)
+        encoder.unused = torch.nn.Parameter(torch.ones(3))
+
+    whole, _, _ = fit(queries, tmp_path, prepare=prepare)
+    halved, refused, _ = fit(queries, tmp_path, where, most=7, prepare=prepare)
+    assert refused and halved.encoder.unused.grad is None is halved.encoder.relation_embedding.weight.grad
+    for key, value in whole.state_dict().items():
+        torch.testing.assert_close(halved.state_dict()[key], value, atol=2e-4, rtol=1e-3, msg=key)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_failed_step_is_freed_before_its_halves(tmp_path):
+    seen, alive = [], []
+
+    def look(encoder, args, states):
+        alive.append(seen[-1]() is not None if seen else False)
+        seen.append(ref(states.grad_fn))
+
+    def prepare(encoder):
+        encoder.register_forward_hook(look)
+
+    _, refused, _ = fit(queries, tmp_path, "backward", most=12, prepare=prepare, micro_batch_size=24)
+    assert refused == [24] and alive == [False] * 7
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("where", ERRORS)
+@pytest.mark.parametrize("reason", ["another strategy", "a loss scaler"])
+def test_a_step_that_cannot_be_repeated_fails_with_its_own_error(reason, where, tmp_path):
+    scaler = {"plugins": [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))]}
+    trainer = scaler if reason == "a loss scaler" else {"strategy": "ddp", "devices": 1}
+    with pytest.raises(type(ERRORS[where]), match=re.escape(str(ERRORS[where]))):
+        fit(queries, tmp_path, where, most=7, trainer=trainer)
 
 
 class Doubled(KGCompletion):

@@ -1,7 +1,9 @@
 """Batches that take too much memory are split into micro-batches, unless the user gives their size."""
 
 import math
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, LambdaCallback
 from torch import nn
 
+from graphzoo.callbacks import LastCheckpoint
 from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import PENCIL, KnowFormer
 from graphzoo.tasks import KGCompletion, LinkPrediction, micro_batches
@@ -57,7 +60,7 @@ def fit(make, folder, max_steps=3, ckpt_path=None, accumulate=1, **settings):
 def test_tensors_saved_for_gradients_are_counted():
     """x @ W.t() keeps x for the gradient of W, and relu its result; W does not grow with the batch."""
     layer = nn.Linear(100, 50, bias=False)
-    x = torch.randn(30, 100)
+    x = torch.randn(30, 100, requires_grad=True)  # so that W is kept, too
     assert micro_batches.kept_bytes(layer, lambda: layer(x).relu()) == 4 * (30 * 100 + 30 * 50)
 
 
@@ -70,16 +73,59 @@ def test_measuring_changes_nothing():
     assert torch.equal(torch.get_rng_state(), state) and not module.training
 
 
+def test_a_frozen_mode_is_measured_as_in_training():
+    """In evaluation, dropout keeps no mask."""
+    x = torch.randn(5, 3, requires_grad=True)
+    needed = [
+        micro_batches.kept_bytes(part, partial(part, x)) for part in (nn.Dropout(), nn.Dropout().eval())
+    ]
+    assert needed[0] == needed[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "available", "share", "size"),
+    [
+        (80, None, 8, 8),
+        (100, None, 10, 10),
+        (99, None, 10, 8),
+        (10**6, 8 * 80, 10, 8),
+        (10**6, 8 * 79, 10, 4),
+    ],
+)
+def test_the_largest_need_decides_within_a_quarter_of_the_memory_of_each_process(
+    monkeypatch, budget, available, share, size
+):
+    """Of two processes on one CPU; the graphs' samples need 6, 10 and 8 bytes."""
+    monkeypatch.setattr(micro_batches, "_probes", lambda datamodule: [6, 10, 8])
+    monkeypatch.setattr(micro_batches, "kept_bytes", lambda task, run: micro_batches.PROBED * run())
+    monkeypatch.setattr(micro_batches, "_BUDGET", budget)
+    monkeypatch.setattr(micro_batches, "available_bytes", lambda device: available)
+    task = SimpleNamespace(device=torch.device("cpu"), sample_losses=lambda batch: batch)
+    other = torch.tensor(16.0)  # what the other process chooses
+    strategy = SimpleNamespace(
+        batch_to_device=lambda batch: batch,
+        reduce=lambda value, reduce_op: {"min": min, "max": max}[reduce_op](value, other),
+    )
+    precision = SimpleNamespace(forward_context=nullcontext)
+    trainer = SimpleNamespace(strategy=strategy, precision_plugin=precision, num_devices=2)
+    assert micro_batches.size_that_fits(task, trainer, None, share) == size
+
+
 @pytest.mark.parametrize("make", [links, queries])
 def test_a_batch_that_takes_too_much_is_split_and_trains_the_same(make, tmp_path, monkeypatch):
     whole, sizes, _ = fit(make, tmp_path)
     assert sizes.micro_batch_size is None and sizes.accumulated == 1, "there is room"
-    needed = []
+    needed, probed = [], []
     measure = micro_batches.kept_bytes
-    monkeypatch.setattr(
-        micro_batches, "kept_bytes", lambda *args: needed.append(measure(*args)) or needed[-1]
-    )
+
+    def note(task, run):
+        needed.append(measure(task, lambda: probed.append(losses := run()) or losses))
+        return needed[-1]
+
+    monkeypatch.setattr(micro_batches, "kept_bytes", note)
     fit(make, tmp_path, max_steps=1)
+    each = 2 if make is links else 1  # with a negative
+    assert [len(losses) for losses in probed] == [each * micro_batches.PROBED]
     monkeypatch.setattr(micro_batches, "_BUDGET", 17 * needed[0] / micro_batches.PROBED)
     cut, sizes, _ = fit(make, tmp_path)
     assert sizes.micro_batch_size == 16, "the largest power of two that fits"
@@ -140,6 +186,15 @@ def test_the_smallest_micro_batch_is_one_sample(tmp_path, monkeypatch):
     assert sizes.micro_batch_size == 1
 
 
+@pytest.mark.parametrize(("batch_size", "size"), [(8, None), (9, 1)])
+def test_batches_of_the_probed_size_are_never_cut(tmp_path, monkeypatch, batch_size, size):
+    monkeypatch.setattr(micro_batches, "_BUDGET", 1)
+    task, data = queries()
+    data.batch_size = batch_size
+    _, sizes, _ = fit(lambda: (task, data), tmp_path, max_steps=1)
+    assert sizes.micro_batch_size == size
+
+
 def test_memory_is_measured_with_the_largest_neighbourhoods(tmp_path, monkeypatch):
     needed = []
     measure = micro_batches.kept_bytes
@@ -186,6 +241,17 @@ def test_a_share_of_an_epoch_counts_whole_batches(tmp_path, monkeypatch, parts):
     assert trainer.limit_train_batches == 0.05, "as before the fit"
 
 
+@pytest.mark.parametrize(("share", "steps"), [(0.5, 2), (0.0, 0)])
+def test_a_share_of_an_epoch_counts_its_shorter_last_batch(tmp_path, share, steps):
+    """Four batches: three of two micro-batches, and one of one."""
+    task, data = queries()
+    data.batch_size, data.micro_batch_size = 1491, 746
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+    trainer = Trainer(limit_train_batches=share, max_epochs=1, **settings)
+    trainer.fit(task, data)
+    assert trainer.global_step == steps
+
+
 def test_less_than_a_batch_is_refused_with_micro_batches(tmp_path):
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
     task, data = queries(micro_batch_size=16)
@@ -204,11 +270,15 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
 
     def validated(micro_batch_size):
         data = KGDataModule("umls", batch_size=1491, micro_batch_size=micro_batch_size)
-        steps = []
-        note = LambdaCallback(on_validation_start=lambda trainer, _: steps.append(trainer.global_step))
-        settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
+        steps, saved = [], []
+        last = LastCheckpoint(tmp_path / f"of {micro_batch_size}", minutes=0)
+        note = LambdaCallback(
+            on_validation_start=lambda trainer, _: steps.append(trainer.global_step),
+            on_save_checkpoint=lambda trainer, *_: saved.append((trainer.global_step, len(steps))),
+        )
+        settings = {**QUIET, "default_root_dir": tmp_path}
         settings |= {"check_val_every_n_epoch": None, "val_check_interval": 3, "limit_val_batches": 1}
-        settings |= {"callbacks": [note], "num_sanity_val_steps": 0}
+        settings |= {"callbacks": [note, last]}
         if resumes:
             trainer = Trainer(max_steps=7, **settings)
             trainer.fit(KGCompletion(encoder), data)
@@ -216,6 +286,8 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
         Trainer(max_epochs=4, **settings).fit(
             KGCompletion(encoder), data, ckpt_path=path if resumes else None
         )
+        assert {3, 6, 9, 15} <= {step for step, _ in saved}
+        assert all(validations == step // 3 for step, validations in saved), "saved after the validation"
         return steps
 
     assert validated(746) == validated(None) == [3, 6, 9, 12, 15]
