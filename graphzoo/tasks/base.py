@@ -256,6 +256,8 @@ class Task(ChecksData, LogsLosses):
         if self.encoder is not None:
             if self._has_data():
                 self._start_weights.check_again()
+                if not self._loaded_data:  # those of a training are compared by name
+                    self._check_sizes()
             return
         if self._trainer is not None:  # Lightning's own attribute: `self.trainer` raises where there is none
             # On a GPU, where Lightning builds modules, the same seed draws other weights.
@@ -267,6 +269,21 @@ class Task(ChecksData, LogsLosses):
                 except BaseException:
                     self.encoder = None  # or the next fit would go on with random weights
                     raise
+
+    def sizes_of_weights(self) -> dict[str, str]:
+        """The fields of `GraphSpec` on which shapes of weights depend, each with its name in messages."""
+        return {"in_channels": "features per node"} if getattr(self.encoder, "use_features", True) else {}
+
+    def _check_sizes(self) -> None:
+        """Refuse data of other sizes than the task was built for."""
+        built, here = self.spec, getattr(self._datamodule(), "spec", None)
+        for name, words in self.sizes_of_weights().items() if built and here else ():
+            wanted, found = getattr(built, name), getattr(here, name)
+            if found != wanted:
+                raise UsageError(
+                    f"the task was built for {wanted:,} {words}, but the data have {found:,}\n"
+                    "Give a task that is not built yet: the Trainer builds it for its data"
+                )
 
     def on_fit_start(self) -> None:
         """Check optimiser, schedule and progress of a resumed checkpoint, before Lightning restores them.

@@ -140,6 +140,9 @@ class KGCompletion(QueryScoring):
                 self._check_relations({"relations": trained}, "the model")
             self._relations = list(self._datamodule().relations)
 
+    def sizes_of_weights(self) -> dict[str, str]:
+        return {} if self.query_encoder.any_relations else {"num_relations": "relations"}
+
     def check_start(self, described: Mapping[str, Any], name: str) -> None:
         """See `Task`; also refuse weights that were trained with other relations."""
         self._check_relations(described, name)

@@ -497,6 +497,9 @@ class LinkPrediction(Task):
             options.append(scaling_options(features))
         return options + ([{"directed": True}] if is_own and there["is_directed"] else [])
 
+    def sizes_of_weights(self) -> dict[str, str]:
+        return {} if isinstance(self.encoder, QueryEncoder) else super().sizes_of_weights()
+
     def check_data(self, trained: dict[str, Any], datamodule: Any) -> None:
         """See `Task`; also refuse other settings of the sampler and other features."""
         before, now = trained["data"]["settings"], datamodule.describe_settings()

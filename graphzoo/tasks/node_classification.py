@@ -219,6 +219,9 @@ class NodeClassification(Task):
             )
         return (weights / mean).float()
 
+    def sizes_of_weights(self) -> dict[str, str]:
+        return {**super().sizes_of_weights(), "num_classes": "classes"}
+
     def training_step(self, batch: NodeBatch, batch_idx: int) -> Tensor:
         """Loss of a process's share of the targets, see `batch_loss`."""
         noise_seed = hash_numbers(self.seed, batch.epoch, batch.number)

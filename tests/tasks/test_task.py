@@ -188,6 +188,32 @@ def two_splits(kind, seed=0):
     return KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), modules
 
 
+@pytest.mark.parametrize("stage", ["fit", "validate", "test"])
+@pytest.mark.parametrize(
+    ("kind", "size", "message"),
+    [
+        ("nodes", {"in_channels": 5}, "built for 5 features per node, but the data have 3"),
+        ("nodes", {"num_classes": 2}, "built for 2 classes, but the data have 3"),
+        ("kg", {"num_relations": 1_200}, "built for 1,200 relations, but the data have 2"),
+    ],
+)
+def test_data_of_other_sizes_are_refused_by_a_built_task(kind, size, message, stage):
+    task, (data, _) = two_splits(kind)
+    data.setup()
+    task.build(dataclasses.replace(data.spec, **size))
+    with pytest.raises(UsageError, match=f"{message}\nGive a task that is not built yet"):
+        getattr(quiet_trainer(), stage)(task, datamodule=data)
+
+
+def test_sizes_that_shape_no_weights_may_differ():
+    """Links are ranked by a query encoder without their features."""
+    data = link_data()
+    data.setup()
+    task = LinkPrediction(lambda spec: KnowFormer(spec, hidden_channels=8))
+    task.build(dataclasses.replace(data.spec, in_channels=data.spec.in_channels + 1))
+    assert quiet_trainer().test(task, datamodule=data, verbose=False)
+
+
 @pytest.mark.parametrize("kind", ["nodes", "kg"])
 def test_another_split_is_refused_after_a_fit(kind):
     """This also holds without a checkpoint, for the weights of an earlier fit."""

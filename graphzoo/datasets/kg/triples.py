@@ -31,7 +31,7 @@ _HEADERS = (
     ("from", "relation", "to"),
     ("head", "rel", "tail"),
 )
-# These letters are a header too, unless they are names of the graph. Results of SPARQL have ?s, ?p, ?o.
+# These letters are a header too, unless they are names of the graph.
 _LETTERS = (("h", "r", "t"), ("s", "p", "o"))
 _OURS = "write head<TAB>relation<TAB>tail in a .tsv file"
 _NOT_READ = f"; N-Triples and Turtle are not read: {_OURS}"
@@ -75,10 +75,11 @@ def read_triples(path: str | Path) -> Columns:
 
     Columns are separated by commas if the name has `.csv`, else by tabs. The first line is a header if it has
     the words head, relation, tail in any order. Other accepted headers are subject, predicate or relation,
-    object; source, relation or type, target; from, relation, to; and head, rel, tail. Further columns of a
-    header are ignored, and `notices` names them. Lines at the top are comments if they begin with # or %
-    followed by a space, or begin with # or % and do not have three columns. A byte order mark and CRLF line
-    ends are accepted. Quotes enclose a name in CSV only.
+    object; source, relation or type, target; from, relation, to; and head, rel, tail. A word may begin with
+    a question mark, as in results of SPARQL. Further columns of a header are ignored, and `notices` names
+    them. Lines at the top are comments if they begin with # or % followed by a space, or begin with # or %
+    and do not have three columns. A byte order mark and CRLF line ends are accepted. Quotes enclose a name in
+    CSV only.
 
     Raises:
         DataError: if the file cannot be read, is not UTF-8 or has no triples, a line has the wrong number of
@@ -202,13 +203,18 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     return columns
 
 
+def _without_marks(fields: Sequence[str]) -> list[str]:
+    """Names of columns without the question mark with which SPARQL begins the name of a variable."""
+    return [field.strip().removeprefix("?") for field in fields]
+
+
 def query_columns(fields: Sequence[str]) -> list[str] | None:
     """The columns of a header of queries as "head", "relation" and "tail"; None if it is not a header.
 
     >>> query_columns(["Predicate", "subject"]), query_columns(["h", "?", "t"])
     (['relation', 'head'], None)
     """
-    names = [field.strip().lower() for field in fields]
+    names = [field.strip().lower() for field in _without_marks(fields)]
     # "h r" may be a query, but "h r t" cannot: a query has only two of the three.
     for header in (*_HEADERS, *(_LETTERS if len(names) == 3 else ())):
         if header[1] in names and len(names) > 1 and set(names) <= set(header):
@@ -231,7 +237,7 @@ def heed_first_lines(columns: Mapping[str, Columns]) -> tuple[dict[str, Columns]
             )
         if not first or not all(map(_COLUMN_WORD.fullmatch, first)) or _recurs(first, columns):
             continue
-        if order := header_order([name.removeprefix("?") for name in first], _LETTERS):
+        if order := header_order(_without_marks(first), _LETTERS):
             given = (part.head, part.relation, part.tail)
             # Each letter is the first name of its column and occurs in no other row.
             head, relation, tail = (Column(given[i].codes[1:] - 1, given[i].names[1:]) for i in order)
@@ -320,7 +326,7 @@ class _Form:
         comments = doubtful = 0
         for line in lines:
             fields = _fields(line.rstrip("\n").lstrip("#% "), delimiter)
-            if order := header_order(fields, _HEADERS):
+            if order := header_order(_without_marks(fields), _HEADERS):
                 names = tuple(name.strip() for name in fields)
                 return cls(delimiter, comments, names, tuple(order), doubtful)
             # A name may begin with #, so that a line of three columns is a triple unless a space follows.

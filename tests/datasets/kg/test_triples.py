@@ -11,7 +11,7 @@ from torch_geometric.data import HeteroData
 from graphzoo.datasets import DataError, read_triples
 from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.kg.build import from_triples
-from graphzoo.datasets.kg.triples import parse_triples, triples_from_table
+from graphzoo.datasets.kg.triples import parse_triples, query_columns, triples_from_table
 
 ROWS = [("a", "r", "b"), ("NA", "null", "1.0"), ("ä b", "r", '"q"'), ("a", "r", "b")]
 
@@ -66,6 +66,18 @@ def test_a_csv_reads_alike_with_quotes_and_without(write):
 def test_a_tsv_header_is_dropped_but_single_letters_are_data(write):
     assert rows(read_triples(write("a.tsv", b"Subject\tPredicate\tObject\nx\tr\ty\n"))) == [("x", "r", "y")]
     assert rows(read_triples(write("b.tsv", b"h\tr\tt\n"))) == [("h", "r", "t")]
+
+
+@pytest.mark.parametrize(
+    "text", [b"?subject\t?predicate\t?object\nx\tr\ty\n", b"?object\t?Subject\t?g\t?predicate\ny\tx\tg\tr\n"]
+)
+def test_a_header_of_sparql_is_dropped(write, text):
+    columns = read_triples(write("t.tsv", text))
+    assert rows(columns) == [("x", "r", "y")] and columns.where(0).endswith("line 2")
+
+
+def test_a_header_of_sparql_above_queries():
+    assert query_columns(["?subject", "?predicate"]) == ["head", "relation"]
 
 
 GOOD = b"a\tr\tb\n"
