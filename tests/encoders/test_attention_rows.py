@@ -182,6 +182,18 @@ def test_knowformer_entropy_counts_every_other_entity_of_a_query():
     assert KnowFormer(spec, hidden_channels=8, attention="none").attention_entropy(*asked) is None
 
 
+def test_knowformer_attention_leaves_out_masked_edges():
+    triples = torch.tensor([[0, 0, 1], [1, 1, 2], [2, 0, 3], [3, 1, 0]])
+    whole, part = (RelationalGraph.from_triples(facts, 4, 2) for facts in (triples, triples[:2]))
+    mask = torch.tensor([True, True, False, False]).repeat(2)
+    encoder = KnowFormer(GraphSpec(4, 2), hidden_channels=8, num_heads=2, num_layers=2).eval()
+    asked = [torch.tensor([number]) for number in (0, 1, 2)]
+    for ask in (encoder.attention, encoder.attention_entropy):
+        torch.testing.assert_close(ask(whole, *asked, edge_mask=mask), ask(part, *asked))
+        assert not torch.allclose(ask(whole, *asked), ask(part, *asked))
+    assert encoder.attention_entropy(whole, *(ids[:0] for ids in asked)) is None, "there is no mean"
+
+
 def test_threads_that_share_a_knowformer_get_their_own_attention():
     triples = torch.tensor([[0, 0, 1], [1, 1, 2], [2, 0, 3], [3, 1, 0]])
     graph = RelationalGraph.from_triples(triples, 4, 2)

@@ -43,7 +43,9 @@ def test_a_saved_encoder_keeps_its_precision_and_has_plain_settings(tmp_path, dt
     encoder = GALiT(NODES, hidden_channels=np.int64(8), num_layers=np.int64(2)).to(dtype)
     assert type(encoder.init_args["num_layers"]) is int
     encoder.save_pretrained(tmp_path / "shared")
+    state = torch.get_rng_state()
     again = GALiT.from_pretrained(tmp_path / "shared")
+    assert torch.equal(torch.get_rng_state(), state) and not again.training
     for saved, read in zip(encoder.parameters(), again.parameters(), strict=True):
         assert read.dtype == dtype and torch.equal(saved, read)
 

@@ -138,6 +138,11 @@ def test_sgformers_attention_equals_the_explicit_form():
         torch.testing.assert_close(ours, theirs)
 
 
+def test_queries_of_zero_keep_the_values():
+    v = torch.randn(5, 1, 3)
+    assert torch.equal(simple_attention(torch.zeros(5, 1, 3), torch.randn(5, 1, 3), v), v)
+
+
 def test_sgformers_attention_of_many_nodes_in_half_precision():
     """The formula contains N times a value, and half precision ends at 65,504."""
     q, k, v = torch.randn(3, 70_000, 1, 2)

@@ -410,3 +410,22 @@ def test_an_export_with_edges_is_refused(cls, given):
     edge_index = torch.randint(20, (2, 50))
     with pytest.raises(UsageError, match=f"takes no edges: give {given}= from precompute"):
         torch.export.export(encoder, (x, edge_index))
+
+
+@pytest.mark.parametrize("similarity", ["mcos", "qkcos"])
+def test_similarity_maps_start_like_linear_layers(similarity):
+    layer = GALiT(
+        GraphSpec(5, in_channels=3), hidden_channels=64, num_layers=1, similarity=similarity
+    ).layers[0]
+    linear = torch.nn.Linear(64, 64)
+    for value in layer.attention.parameters():
+        wanted = linear.weight if value.dim() == 3 else linear.bias
+        torch.testing.assert_close(value.abs().max(), wanted.abs().max(), atol=0, rtol=0.1)
+
+
+def test_half_precision_is_denoised_alike_with_hidden_edges():
+    x = torch.rand(30, 3).half()
+    edges = torch.randint(30, (2, 80))
+    encoder = GALiT(GraphSpec(30, in_channels=3))
+    _, masked = encoder.precompute_masked(x, edges, torch.ones(80, dtype=torch.bool))
+    torch.testing.assert_close(masked, encoder.precompute(x, edges))

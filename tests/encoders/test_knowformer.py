@@ -11,6 +11,7 @@ from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.prototype_layer import RowDropout
+from graphzoo.sampling import NeighbourhoodSampler
 from graphzoo.types import GraphSpec
 
 N, R, B = 9, 3, 4
@@ -133,6 +134,12 @@ def test_dropout_does_not_depend_on_the_batch_and_has_the_given_rate():
     )
     torch.testing.assert_close(together, alone, atol=1e-12, rtol=1e-12)
     assert not torch.equal(together, encoder(graph, head, relation, noise_seed=6))
+    encoder.eval()
+    without = make_encoder(dropout=0.0).eval()
+    without.load_state_dict(encoder.state_dict())
+    assert torch.equal(
+        encoder(graph, head, relation, noise_seed=5), without(graph, head, relation, noise_seed=5)
+    )
     dropout = RowDropout(0.25, torch.arange(4))
     hidden = torch.ones(500, 4, 10)
     mask = dropout.mask(hidden, 0)
@@ -158,6 +165,21 @@ def test_noise_depends_on_the_noise_seed_and_not_on_the_global_state():
     assert torch.equal(
         without_noise(graph, head, relation, noise_seed=1), without_noise(graph, head, relation, noise_seed=2)
     )
+
+
+def test_noise_is_that_of_the_layer_and_of_the_entity_in_the_whole_graph():
+    encoder, graph = make_encoder().eval(), make_graph()
+    head, relation, _ = make_queries()
+    drawn = []
+    for layer in encoder.layers:
+        layer.query_net.register_forward_pre_hook(lambda _, arguments: drawn.append(arguments[1]))
+    encoder(graph, head, relation, noise_seed=5)
+    near, _ = NeighbourhoodSampler(graph, 5)(head, relation)
+    encoder(near, near.find(head), relation, noise_seed=5)
+    first, second, *of_near = drawn
+    assert not torch.equal(first, second)
+    for whole, part in zip((first, second), of_near, strict=True):
+        assert torch.equal(part, whole[near.entities, torch.arange(B)])
 
 
 def test_a_trained_encoder_runs_on_another_graph_with_its_relations():

@@ -339,3 +339,9 @@ def test_a_graph_without_nodes_has_no_loss():
     encoder = NodeFormer(GraphSpec(0, in_channels=4), hidden_channels=8).train()
     states, loss = encoder.forward_with_auxiliary(torch.empty(0, 4), torch.empty(2, 0, dtype=torch.int64))
     assert states.shape == (0, 8) and float(loss) == 0
+
+
+@pytest.mark.parametrize(("transform", "start"), [("sigmoid", 0.1), ("identity", 1.0)])
+def test_the_relational_bias_starts_as_documented(transform, start):
+    for layer in build(rb_transform=transform).layers:
+        torch.testing.assert_close(layer.relational_bias, torch.full_like(layer.relational_bias, start))

@@ -293,6 +293,17 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
     assert validated(746) == validated(None) == [3, 6, 9, 12, 15]
 
 
+def test_another_fit_validates_at_its_own_times(tmp_path):
+    task, data = queries()
+    data.batch_size, data.micro_batch_size = 1491, 746
+    settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path, "limit_val_batches": 1}
+    Trainer(max_steps=1, check_val_every_n_epoch=None, val_check_interval=1, **settings).fit(task, data)
+    steps = []
+    note = LambdaCallback(on_validation_start=lambda trainer, _: steps.append(trainer.global_step))
+    Trainer(max_epochs=1, callbacks=[note], **settings).fit(task, data)
+    assert steps == [4], "at the end of the epoch"
+
+
 @pytest.mark.parametrize("by_another", [False, True])
 def test_a_failed_fit_does_not_affect_the_next(tmp_path, monkeypatch, by_another):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1)
