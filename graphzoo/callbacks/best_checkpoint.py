@@ -66,6 +66,7 @@ class BestCheckpoint(ModelCheckpoint):
         self._written_at = -math.inf
         self._untold = False  # whether loggers still have to be told of the file
         self._resumed_data: object = None
+        self._fitted_data: object = None  # fingerprint of the data of the last fit
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
@@ -82,6 +83,11 @@ class BestCheckpoint(ModelCheckpoint):
             if monitor not in (None, self.monitor) or mode != self.mode:
                 self.monitor, self.mode = monitor or self.monitor, mode
                 forget_best(self)
+        if stage == "fit":
+            data = getattr(getattr(trainer, "datamodule", None), "fingerprint", None)
+            if self._fitted_data not in (None, data):
+                forget_best(self)  # another graph may have lower scores throughout
+            self._fitted_data = data
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note an improvement, and write one that is due."""

@@ -167,7 +167,7 @@ class NodeDataModule(TreatsFeatures, GraphDataModule):
                 raise UsageError(
                     f"{raw.name}: the {part} part of split {self._split.name!r} is empty; a fit needs "
                     "training nodes, and validation nodes to choose the checkpoint\n"
-                    "--data.split random-50-25-25 draws both"
+                    "Move some nodes into that part, or draw both: --data.split random-50-25-25"
                 )
         if not self.is_named:
             self._notice_absent_classes(raw)

@@ -98,6 +98,7 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
         for name, values in changed_settings(record).items()
         if name.startswith((*TOLD, "optimizer", "lr_scheduler", *_TRAINING))
         and name not in _SAME_PROTOCOL
+        and not (name == "data.protocol" and _is_ogbs(values, record))
         and not (ablation and name.startswith("model."))
     }
     # what leaves part of the data out weighs most, then the length of training
@@ -107,6 +108,13 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
     texts = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
     more = [f"and {len(order) - _MOST_NAMED} more"] if len(order) > _MOST_NAMED else []
     return ", ".join([*texts, *more])
+
+
+def _is_ogbs(values: tuple[Any, Any], record: Record) -> bool:
+    """Whether "original" and the usual protocol both mean that of OGB, whose links have no other original."""
+    split = record.result.get("split")
+    evaluated = split.get("name") if isinstance(split, dict) else None
+    return evaluated == "ogb" and set(values) <= {None, "original", "ogb"}
 
 
 def _change(name: str, value: Any, usual: Any) -> str:

@@ -117,8 +117,11 @@ def _check_free(wanted: Path) -> None:
     names = sorted(entry.name for entry in wanted.iterdir()) if wanted.is_dir() else []
     if any(name in names for name in ("checkpoints", "results.json")) or _is_run_config(wanted):
         other = "move this one away if nothing writes it any more"  # stopped before, or an evaluation
-        if (wanted / "checkpoints" / "last.ckpt").is_file():
+        last, best = (wanted / "checkpoints" / name for name in ("last.ckpt", "best.ckpt"))
+        if last.is_file():
             other = f"resume it: graphzoo fit --ckpt_path {typed(wanted)}"
+        elif best.is_file():
+            other = f"go on from its best epoch, in a new folder: graphzoo fit --ckpt_path {typed(best)}"
         raise UsageError(
             f"--run_dir {wanted} holds a run already, and runs are never overwritten\n"
             f"Choose another folder, or {other}"

@@ -1,5 +1,6 @@
 """Which file is the best, and when it is written."""
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -64,6 +65,18 @@ def test_an_evaluation_of_another_task_keeps_metric_and_score(tmp_path):
     trainer.validate(other, batches, verbose=False)
     assert (best.monitor, best.mode) == ("val/error", "min")
     assert best.best_model_score == score is not None and best.best_model_path
+
+
+def test_a_fit_of_other_data_forgets_the_best_score(tmp_path):
+    best, found = BestCheckpoint(tmp_path, "val/acc"), []
+    task = Regression()
+    for fingerprint in ("first", "first", "second", None):
+        best.best_model_score, best.best_model_path = torch.tensor(0.9), "best.ckpt"
+        trainer = Trainer(logger=False, enable_progress_bar=False, accelerator="cpu")
+        trainer.datamodule = SimpleNamespace(fingerprint=fingerprint)
+        best.setup(trainer, task, "fit")
+        found.append(best.best_model_score is not None and best.best_model_path != "")
+    assert found == [True, True, False, False]
 
 
 def test_an_unreadable_best_file_is_ignored(tmp_path):

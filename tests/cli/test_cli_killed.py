@@ -186,6 +186,7 @@ def test_a_folder_that_cannot_be_resumed_is_not_offered_for_it(tmp_path, name):
     with pytest.raises(UsageError, match="holds a run already") as refused:
         choose_run_directory("a", "b", wanted=run)
     assert (", or resume it" in str(refused.value)) == name.endswith("last.ckpt")
+    assert ("go on from its best epoch" in str(refused.value)) == name.endswith("best.ckpt")
 
 
 def test_the_job_script_starts_a_run_and_resumes_it_when_requeued(tmp_path):

@@ -227,6 +227,14 @@ def test_settings_that_differ_from_the_recipe_are_listed(tmp_path):
     assert what_differs(own).startswith(f"{header}; trainer.max_epochs 8")
 
 
+@pytest.mark.parametrize(("evaluated", "differs"), [("ogb", False), ("heart", True)])
+def test_the_original_protocol_of_ogbs_links_is_no_difference(tmp_path, evaluated, differs):
+    run = write_run(tmp_path / "run", changed={"data.protocol": "original"})
+    edit(run, split={"name": evaluated, "index": 0})
+    (record,) = find_records([run])
+    assert ("data.protocol original" in what_differs(record)) is differs
+
+
 def test_stored_differences_are_shown_without_importing_torch(tmp_path):
     run = write_run(tmp_path / "run", changed=SHORT)
     (record,) = find_records([run])
