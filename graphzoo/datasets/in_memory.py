@@ -166,7 +166,7 @@ def _tables(data: Any, encoder: str, split_index: int | None) -> GivenData:
                 f"triples have three columns, head, relation and tail, but data has {[*data.columns]}\n"
                 "Give all three as columns; reset_index() makes columns of an index"
             )
-        ends = link_columns(names)
+        ends = link_columns(names, "data")
         others = [kind for i, kind in enumerate(data.dtypes) if ends is not None and i not in ends]
         # For other models, a third column of numbers is a weight, and a third column of words a relation.
         weighted = ends is not None and all(getattr(kind, "kind", "O") in "iufb" for kind in others)

@@ -243,7 +243,15 @@ def _encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
     problems = UnknownNames(pairs.origin, pairs.unit)
     lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
     numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
-    problems.check()
+    first = [name for pair in zip(pairs.source[:2], pairs.target[:2], strict=True) for name in pair]
+    is_header = pairs.unit == "line" and [nodes.get(name) is None for name in first] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    hint = "\n  if the first line is a header, call the columns source and target"
+    problems.check(hint if is_header else "")
     if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
         row = int(itself.nonzero()[0])
         more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""

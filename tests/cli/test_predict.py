@@ -442,6 +442,11 @@ def test_scores_of_pairs(ask_links, links, name, content):
             "person3\tperson4\npersn3\tperson4\n",
             "pairs.tsv: one name is unknown.*\n  line 2: .*'person3'",
         ),
+        (
+            "score",
+            "user\titem\nperson3\tperson4\n",
+            "2 names are unknown.*\n.*\n.*\n  if the first line is a header, call the columns source and t",
+        ),
         ("score", "source\ttarget\nperson3\tperson3\n", "line 2: 'person3' is paired with itself"),
         ("score", "person3\n", "line 1: expected two nodes, got 'person3'; separate them by a tab"),
         ("score", "", "no links; write one link per line"),

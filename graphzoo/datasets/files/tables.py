@@ -18,6 +18,8 @@ from graphzoo.errors import DataError, reason
 from graphzoo.system.files import check_growth
 from graphzoo.system.regular_files import read_regular
 
+# Delimiters with which double quotes enclose a field.
+QUOTED = ",;"
 _MARK = b"\xef\xbb\xbf"
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
@@ -153,7 +155,7 @@ def delimiter_of(line: str) -> str:
     return mark if mark in line else ""
 
 
-def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = ",;") -> list[str]:
+def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = QUOTED) -> list[str]:
     """The fields of one line; with a delimiter of `quoted`, double quotes enclose a field."""
     delimiter = delimiter_of(line) or ","
     if delimiter not in quoted:
@@ -164,11 +166,24 @@ def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = "
         raise DataError(f"{source}, line {number}: {error}; check the quotes") from error
 
 
-def header_order(fields: Sequence[str], headers: Iterable[Sequence[str]]) -> list[int] | None:
-    """Positions among the fields of the first header whose names all occur; None if no header fits."""
+def header_order(
+    fields: Sequence[str], headers: Iterable[Sequence[str]], source: Path | str = "header"
+) -> list[int] | None:
+    """Positions among the fields of the first header whose names all occur; None if no header fits.
+
+    Raises:
+        DataError: if a name of that header occurs twice, so that its column is unclear; begins with `source`.
+
+    >>> header_order(["time", "Target", "source"], [("source", "target")])
+    [2, 1]
+    """
     names = [field.strip().lower() for field in fields]
-    matching = (header for header in headers if all(name in names for name in header))
-    return next(([names.index(name) for name in header] for header in matching), None)
+    header = next((header for header in headers if all(name in names for name in header)), None)
+    if header is None:
+        return None
+    if repeated := [name for name in header if names.count(name) > 1]:
+        raise DataError(f"{source}: column {repeated[0]!r} occurs twice; rename one")
+    return [names.index(name) for name in header]
 
 
 def parse_columns(
@@ -178,7 +193,7 @@ def parse_columns(
     *,
     skipped: int = 0,
     delimiter: str = ",",
-    quoted: str = ",;",
+    quoted: str = QUOTED,
     is_checked: bool = False,
 ) -> dict[str, Any]:
     """Parse a table into Arrow columns of strings; no value is special, so that `NA` stays a name.

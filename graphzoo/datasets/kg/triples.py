@@ -149,12 +149,12 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
     notices: tuple[str, ...] = ()
     if hasattr(table, "columns") and hasattr(table, "iloc"):
         names = [str(name) for name in table.columns]
-        order = header_order(names, (*_HEADERS, *_LETTERS))
+        order = header_order(names, (*_HEADERS, *_LETTERS), source)
         if order is None:
             if len(names) != 3:
                 raise DataError(f"{source}: expected the columns head, relation, tail; got {names}")
             order = _by_name(names)
-            if pair := header_order(names, [(head, tail) for head, _, tail in _HEADERS]):
+            if pair := header_order(names, [(head, tail) for head, _, tail in _HEADERS], source):
                 order = [pair[0], 3 - sum(pair), pair[1]]  # the third one is the relation
                 column, kind = names[order[1]], table.iloc[:, order[1]].dtype.kind
                 if kind == "f":
@@ -268,7 +268,7 @@ def _recurs(first: tuple[str, ...], columns: Mapping[str, Columns]) -> bool:
 def _read_plain(data: bytes, source: str, separator: str) -> Columns:
     """Read fields between which a tab, or a comma in a text without quotes, is the separator."""
     data = data.rstrip(b"\n")
-    form = _Form.of((line.decode() for line in io.BytesIO(data)), separator)
+    form = _Form.of((line.decode() for line in io.BytesIO(data)), separator, source)
     codes = np.frombuffer(data, dtype=np.uint8)
     # The number of separators before each line end: in a good file it grows by two with every line.
     breaks = np.flatnonzero(codes == ord("\n"))
@@ -290,7 +290,7 @@ def _read_plain(data: bytes, source: str, separator: str) -> Columns:
 def _read_quoted(data: bytes, source: str) -> Columns:
     """Read comma-separated fields, of which some are in quotes."""
     text = data.decode().rstrip("\n")
-    form = _Form.of(io.StringIO(text), ",")
+    form = _Form.of(io.StringIO(text), ",", source)
     lines = text.split("\n", form.comments)
     reader = csv.reader(io.StringIO((lines[form.comments :] or [""])[0] + "\n", newline=""), strict=True)
     try:
@@ -321,12 +321,12 @@ class _Form:
     doubtful: int = 0  # comments that could be triples
 
     @classmethod
-    def of(cls, lines: Iterator[str], delimiter: str) -> _Form:
-        """Read the form from the lines of a file."""
+    def of(cls, lines: Iterator[str], delimiter: str, source: str) -> _Form:
+        """Read the form from the lines of a file; messages begin with `source`."""
         comments = doubtful = 0
         for line in lines:
             fields = _fields(line.rstrip("\n").lstrip("#% "), delimiter)
-            if order := header_order(_without_marks(fields), _HEADERS):
+            if order := header_order(_without_marks(fields), _HEADERS, f"{source}, line {comments + 1}"):
                 names = tuple(name.strip() for name in fields)
                 return cls(delimiter, comments, names, tuple(order), doubtful)
             # A name may begin with #, so that a line of three columns is a triple unless a space follows.

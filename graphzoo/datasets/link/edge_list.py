@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import (
+    QUOTED,
     Column,
     clean,
     delimiter_of,
@@ -81,7 +82,7 @@ def read_edge_list(path: Path) -> EdgeList:
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
             "comma, semicolon, bar or space"
         )
-    ends = header_order(fields, HEADERS)
+    ends = header_order(fields, HEADERS, f"{path}, line {skipped + 1}")
     if ends is None and delimiter == " " and not _is_weighted(fields):
         raise DataError(
             f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns separated by spaces, but "
@@ -105,7 +106,9 @@ def read_edge_list(path: Path) -> EdgeList:
             f"{path}: {counts} of two columns at the top read as comments, because of '#' or '%'; if they "
             "are links, begin the file with a header: source, target"
         )
-    if any(name[:1] == name[1:][-1:] == '"' for column in columns for name in column.names):
+    # In a table with commas or semicolons, quotes enclose a field; those that are left belong to a name.
+    plain = delimiter not in QUOTED
+    if plain and any(name[:1] == name[1:][-1:] == '"' for column in columns for name in column.names):
         notices.append(f"{path}: quotes are read as part of the names; write the file without quotes")
     links = EdgeList(path, columns[0], columns[1], first_line, tuple(notices), ends is not None)
     for column in columns:

@@ -43,9 +43,13 @@ def read_pairs(path: Path) -> NamedPairs:
     return NamedPairs(source, target, str(path), pairs.first_line, "line", pairs.notices)
 
 
-def link_columns(names: Sequence[str]) -> list[int] | None:
-    """Positions of the two columns of a table that have names of ends of links; None if there are none."""
-    return header_order(names, HEADERS)
+def link_columns(names: Sequence[str], source: str) -> list[int] | None:
+    """Positions of the two columns of a table that have names of ends of links; None if there are none.
+
+    Raises:
+        DataError: if one of these names occurs twice; begins with `source`.
+    """
+    return header_order(names, HEADERS, source)
 
 
 def pairs_from_table(pairs: Any) -> NamedPairs:
@@ -59,7 +63,7 @@ def pairs_from_table(pairs: Any) -> NamedPairs:
     notices: tuple[str, ...] = ()
     if hasattr(pairs, "columns") and hasattr(pairs, "iloc"):
         names = [str(name) for name in pairs.columns]
-        ends = link_columns(names) or ([0, 1] if len(names) == 2 else None)
+        ends = link_columns(names, "pairs") or ([0, 1] if len(names) == 2 else None)
         if ends is None:
             raise UsageError(f"pairs: expected the columns source, target; got {', '.join(names)}")
         notices = ignored_columns("pairs", [name for i, name in enumerate(names) if i not in ends])

@@ -229,6 +229,12 @@ def test_too_few_triples_in_memory_are_refused_with_the_arguments_to_give():
         KGDataModule(triples=[("a", "r", "b"), ("b", "r", "c")])
 
 
+def test_a_column_that_a_header_names_twice_is_refused(write):
+    rows = [("head", "relation", "tail", "tail"), *((h, r, "x", t) for h, r, t in chain(40))]
+    with pytest.raises(DataError, match="facts.tsv, line 1: column 'tail' occurs twice; rename one"):
+        from_files(write("facts.tsv", rows))
+
+
 def test_h_r_t_is_a_header_in_any_order(write, tmp_path):
     rows = [(c, a, b) for a, b, c in chain(20)]
     graph, _ = from_files(write("train.txt", [("t", "h", "r"), *rows]))

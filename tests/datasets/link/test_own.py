@@ -197,6 +197,18 @@ def test_quotes_in_names_give_a_warning(write, recwarn):
     assert '"n1"' in graph.node_names
 
 
+def test_quotes_that_belong_to_a_name_of_a_csv_file_give_no_warning(write, quiet):
+    rows = [(f'"""{u}"""', f'"{v}, {v}"') for u, v in RING]
+    graph = link_graph_from_files(write("edges.csv", text(rows, ",", "source,target\n")))
+    assert '"n1"' in graph.node_names and "n1, n1" in graph.node_names
+
+
+def test_a_column_that_a_header_names_twice_is_refused(write):
+    path = write("edges.csv", text([(u, "x", v) for u, v in RING], ",", "source,target,target\n"))
+    with pytest.raises(DataError, match="edges.csv, line 1: column 'target' occurs twice; rename one"):
+        link_graph_from_files(path)
+
+
 def test_columns_that_are_ignored_are_named(write, recwarn):
     rows = text([(*pair, "1", "") for pair in RING], ",", header="source,target,weight,\n")
     link_graph_from_files(write("edges.csv", rows))
