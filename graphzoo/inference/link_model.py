@@ -243,13 +243,9 @@ def _encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
     problems = UnknownNames(pairs.origin, pairs.unit)
     lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
     numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
-    first = [name for pair in zip(pairs.source[:2], pairs.target[:2], strict=True) for name in pair]
-    is_header = pairs.unit == "line" and [nodes.get(name) is None for name in first] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    first = zip(pairs.source[:2], pairs.target[:2], strict=True)
+    known = [[nodes.get(name) is not None for name in pair] for pair in first]
+    is_header = pairs.unit == "line" and known == [[False, False], [True, True]]
     hint = "\n  if the first line is a header, call the columns source and target"
     problems.check(hint if is_header else "")
     if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
