@@ -24,7 +24,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.encoders import GALiT, KnowFormer
+from graphzoo.encoders import GALiT, KnowFormer, KnowFormerAny
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
@@ -206,12 +206,17 @@ def test_data_of_other_sizes_are_refused_by_a_built_task(kind, size, message, st
 
 
 def test_sizes_that_shape_no_weights_may_differ():
-    """Links are ranked by a query encoder without their features."""
+    """Links are ranked by a query encoder without their features, and some encoders take any relations."""
     data = link_data()
     data.setup()
     task = LinkPrediction(lambda spec: KnowFormer(spec, hidden_channels=8))
     task.build(dataclasses.replace(data.spec, in_channels=data.spec.in_channels + 1))
     assert quiet_trainer().test(task, datamodule=data, verbose=False)
+    _, (facts, _) = two_splits("kg")
+    facts.setup()
+    answering = KGCompletion(lambda spec: KnowFormerAny(spec, hidden_channels=8))
+    answering.build(dataclasses.replace(facts.spec, num_relations=facts.spec.num_relations + 1))
+    assert quiet_trainer().test(answering, datamodule=facts, verbose=False)
 
 
 @pytest.mark.parametrize("kind", ["nodes", "kg"])
