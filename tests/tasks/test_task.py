@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +25,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
-from graphzoo.encoders import GALiT, KnowFormer, KnowFormerAny
+from graphzoo.encoders import PENCIL, GALiT, KnowFormer, KnowFormerAny
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.errors import UsageError
 from graphzoo.tasks import KGCompletion, LinkPrediction, NodeClassification
@@ -206,12 +207,14 @@ def test_data_of_other_sizes_are_refused_by_a_built_task(kind, size, message, st
 
 
 def test_sizes_that_shape_no_weights_may_differ():
-    """Links are ranked by a query encoder without their features, and some encoders take any relations."""
+    """Some encoders rank links without their features, and some take any relations."""
     data = link_data()
     data.setup()
-    task = LinkPrediction(lambda spec: KnowFormer(spec, hidden_channels=8))
-    task.build(dataclasses.replace(data.spec, in_channels=data.spec.in_channels + 1))
-    assert quiet_trainer().test(task, datamodule=data, verbose=False)
+    pencil = partial(PENCIL, hidden_channels=8, num_heads=2, num_layers=1, ffn_channels=8, use_features=False)
+    for encoder in (partial(KnowFormer, hidden_channels=8), pencil):
+        task = LinkPrediction(encoder)
+        task.build(dataclasses.replace(data.spec, in_channels=data.spec.in_channels + 1))
+        assert quiet_trainer().test(task, datamodule=data, verbose=False)
     _, (facts, _) = two_splits("kg")
     facts.setup()
     answering = KGCompletion(lambda spec: KnowFormerAny(spec, hidden_channels=8))
