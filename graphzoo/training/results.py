@@ -111,6 +111,7 @@ def _content(
         "negatives": getattr(model, "ranked_among", None),
         "split": data.describe_split() if hasattr(data, "describe_split") else None,
         "protocol": getattr(data, "protocol_in_words", None),
+        "queries": data.describe_queries() if trains and getattr(data, "asks_near", False) else None,
         "trained_on": content.get("graphzoo", {}).get("data"),
         "versions": versions(),
     }

@@ -62,6 +62,25 @@ def test_files_of_a_run_directory(fit, results, workplace):
     assert "both directions" in result.out and "tail" in result.out and "head" in result.out
 
 
+def test_results_say_what_queries_see(fit, results, workplace):
+    """With "auto", the settings do not say it."""
+    assert fit("--run_dir=whole").status == 0
+    assert results("whole")["queries"] is None
+    # In training, two relations join the same entities; no fact joins those of the other triples.
+    pairs = [(f"a{i}", f"b{(i + step) % 30}", step) for step in range(3) for i in range(30)]
+    facts = [f"{a}\t{relation}\t{b}\n" for a, b, step in pairs if step != 2 for relation in "rs"]
+    others = [f"{a}\tr\t{b}\n" for a, b, step in pairs if step == 2]
+    (workplace / "doubled").mkdir()
+    for split, lines in (("train", facts), ("valid", others[:10]), ("test", others[10:])):
+        (workplace / f"doubled/{split}.tsv").write_text("".join(lines))
+    near = ("--data.neighbourhood=6", "--data.eval_neighbourhood=9", "--model.remove_facts=auto")
+    assert fit("--data.path=doubled", "--run_dir=near", *near).status == 0
+    assert results("near")["queries"] == (
+        "trained in neighbourhoods of 6 entities; evaluated in neighbourhoods of 9 entities; "
+        "every other edge between the two entities is hidden in training (remove_facts one_hop)"
+    )
+
+
 def test_results_are_the_test_scores_of_the_best_epoch_in_full_precision(fit, cli, results, workplace):
     fit("--run_dir=run", "--model.lr=0.02", epochs=4)
     found = results("run")
