@@ -292,7 +292,7 @@ class Task(ChecksData, LogsLosses):
         weights.
         """
         resumed, self._resumed = self._resumed, None
-        self._begin_training(resumes=resumed is not None)
+        self._check_begin(resumes=resumed is not None)
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
         if resumed is not None:

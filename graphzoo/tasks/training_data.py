@@ -32,6 +32,7 @@ class ChecksData(LightningModule):
         self._loaded_data: dict[str, Any] = {}  # description of the training; empty before it
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that its weights come from
         self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
+        self._resumes = False  # whether the fit that begins resumes a checkpoint
         self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
 
     # What a task says of its data
@@ -135,21 +136,24 @@ class ChecksData(LightningModule):
         self._earlier = earlier_data(described)
         self._treatment = described.get("features")
 
-    def _begin_training(self, *, resumes: bool) -> None:
-        """From now on, the weights are trained on the data at hand.
+    def _check_begin(self, *, resumes: bool) -> None:
+        """Refuse data that the weights must not be trained on.
 
         A model that was trained before and does not resume is checked like exported weights. A fit that
         resumes must have the split of its checkpoint: other samples may be among those it was trained on.
         """
-        datamodule = self._datamodule()
-        if resumes and self._loaded_data and not self.takes_other_data:
-            self.check_data(self._loaded_data, datamodule)
-        self.takes_other_data = False
+        takes_other, self.takes_other_data, self._resumes = self.takes_other_data, False, resumes
+        if resumes and self._loaded_data and not takes_other:
+            self.check_data(self._loaded_data, self._datamodule())
         if not resumes and self._loaded_data:
             self.check_start(self._loaded_data, "the model")
-            if (data := self._loaded_data.get("data")) and data not in self._earlier:
-                self._earlier = [*self._earlier, data]
-        before = {"began_with": self._earlier} if self._earlier else {}
+
+    def on_train_start(self) -> None:
+        """From now on, the weights are trained on the data at hand: no check refuses them any more."""
+        trained = self._loaded_data.get("data")
+        if not self._resumes and trained and trained not in self._earlier:
+            self._earlier = [*self._earlier, trained]
+        datamodule, before = self._datamodule(), {"began_with": self._earlier} if self._earlier else {}
         self._loaded_data = {**self.describe_data(datamodule), **before}
         transform = getattr(datamodule, "transform", None)
         self._treatment = None if transform is None else transform.describe()

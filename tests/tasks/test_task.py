@@ -238,6 +238,16 @@ def test_another_split_is_refused_after_a_fit(kind):
     assert all(torch.equal(*pair) for pair in zip(weights, task.parameters(), strict=True))
 
 
+def test_a_fit_that_was_refused_trained_on_nothing():
+    """Its settings are checked after the data."""
+    task, (first, second) = two_splits("nodes")
+    with pytest.raises(UsageError, match="nothing to accumulate"):
+        quiet_trainer(accumulate_grad_batches=2).fit(task, datamodule=first)
+    quiet_trainer().fit(task, datamodule=second)
+    described = task.describe()
+    assert described["data"]["split"] == second.describe_split() and "began_with" not in described
+
+
 def test_a_checkpoint_saved_after_a_test_describes_the_training_data(tmp_path):
     task, (trained, _) = two_splits("kg")
     others = [(f"m{i}", f"r{i % 2}", f"m{j}") for i in range(9) for j in range(i)]
