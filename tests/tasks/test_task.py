@@ -206,6 +206,15 @@ def test_data_of_other_sizes_are_refused_by_a_built_task(kind, size, message, st
         getattr(quiet_trainer(), stage)(task, datamodule=data)
 
 
+def test_relations_of_a_trained_model_are_compared_by_name():
+    """Which ones differ says more than how many there are."""
+    task, (data, _) = two_splits("kg")
+    quiet_trainer().fit(task, datamodule=data)
+    more = KGDataModule.from_triples([(f"n{i}", f"r{i % 3}", f"n{j}") for i in range(12) for j in range(i)])
+    with pytest.raises(UsageError, match="the model was trained with other relations"):
+        quiet_trainer().fit(task, datamodule=more)
+
+
 def test_sizes_that_shape_no_weights_may_differ():
     """Some encoders rank links without their features, and some take any relations."""
     data = link_data()
