@@ -138,7 +138,10 @@ def explain(
         return problem
     model = value_of("--model", command_line)
     if any(base.__name__ == "Encoder" for base in _bases(model)):
-        return f"--model: {model} is an encoder, but a task is needed here\nGive --model.encoder {model}"
+        return (
+            f"--model: {model} is an encoder, but a task is needed here\nGive --model.encoder {model}; "
+            "`reproduce` and `compare` take the name of a model preset that has this class"
+        )
     if match := _SUBCLASS.search("\n".join(texts)):
         return f"{place}{option}: {_other_encoder(*match.groups())}"
     several = _types(keyed[-1])
