@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphzoo.catalog.tasks import PERCENT
+from graphzoo.catalog.tasks import PERCENT, is_error
 from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, suggestion
 from graphzoo.runs.checkpoints import RUNS
@@ -21,11 +22,15 @@ from graphzoo.runs.tables import spread
 from graphzoo.system.paths import typed
 from graphzoo.system.shown import cell, console, tell_damaged, visible
 
-_FORMATS = ("table", "markdown", "csv")
+_FORMATS = ("table", "markdown", "latex", "csv")
 _COLUMNS = ("data", "model", "metric", "ours", "runs", "seeds", "paper", "", "protocol", "differs", "command")
 _VERDICT = _COLUMNS.index("")
 _DIFFERS = _COLUMNS.index("differs")
 _FILE_WIDTH, _MOST_NAMED = 200, 8
+# Characters that mean something else in LaTeX.
+_ESCAPED = {character: f"\\{character}" for character in "&%$#_{}"}
+_WORDS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_LATEX = str.maketrans(_ESCAPED | _WORDS)
 
 
 def results_parser() -> Parser:
@@ -83,15 +88,14 @@ def results_main(argv: list[str]) -> int:
                 remedy = f"Test it: graphzoo test {run}, or train it on: graphzoo fit {run}"
                 raise UsageError(f"{path} is a run that was not tested\n{remedy}")
         raise UsageError(f"there are no such results\n{_what_there_is(found)}")
-    lines = [
-        _line(row, shown, commands=commands)
-        for row in rows
-        for shown in ([metric] if metric else _with_other_protocol(row))
-    ]
+    shown = [(row, name) for row in rows for name in ([metric] if metric else _with_other_protocol(row))]
+    lines = [_line(row, name, commands=commands) for row, name in shown]
     if form == "table":
         _print(lines)
+    elif form == "csv":
+        sys.stdout.write(_to_csv(rows, metric, commands))
     else:
-        sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_csv(rows, metric, commands))
+        sys.stdout.write(to_markdown(lines) if form == "markdown" else _to_latex(shown, lines))
     return tell_damaged("results", damaged)
 
 
@@ -178,6 +182,39 @@ def to_markdown(lines: Sequence[Sequence[str]]) -> str:
         return "| " + " | ".join(visible(cells[place]).replace("|", "\\|") for place in kept) + " |\n"
 
     return row(_COLUMNS) + "|" + "---|" * len(kept) + "\n" + "".join(map(row, lines))
+
+
+def _to_latex(shown: Sequence[tuple[Mapping[str, Any], str]], lines: Sequence[Sequence[str]]) -> str:
+    """Models by data sets and metrics, for the LaTeX package booktabs; commands are comments below."""
+    columns: dict[str, list[float]] = {}  # means
+    table: dict[tuple[str, int], dict[str, tuple[float, str]]] = {}
+    for (row, metric), line in zip(shown, lines, strict=True):
+        cells = dict(zip(_COLUMNS, (visible(text).translate(_LATEX) for text in line), strict=True))
+        column = f"{cells['data']}, {cells['metric']} {cells['protocol']}".rstrip()
+        # Of two scores the larger one is better.
+        score = row["metrics"][metric]["mean"] * (-1 if is_error(metric) else 1)
+        columns.setdefault(column, []).append(-math.inf if math.isnan(score) else score)
+        # Rows with and without a recipe may have the same name.
+        same = sum(name == cells["model"] and column in found for (name, _), found in table.items())
+        table.setdefault((cells["model"], same), {})[column] = score, cells["ours"]
+    body = []
+    for (name, _), found in table.items():
+        body.append([name])
+        for column, scores in columns.items():
+            score, text = found.get(column, (math.nan, ""))
+            is_best = len(scores) > 1 and score == max(scores)
+            body[-1].append(rf"\textbf{{{text}}}" if is_best else text)
+    head, *rows = (" & ".join(cells) + r" \\" for cells in [["model", *columns], *body])
+    runs = {len(row["metrics"][metric]["values"]) for row, metric in shown}
+    counts = " to ".join(map(str, sorted({min(runs), max(runs)})))
+    texts = [
+        r"% Needs \usepackage{booktabs}. Bold: the best mean of a column.",
+        f"% Mean and sample standard deviation; number of runs: {counts}.",
+        rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        *(r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"),
+        *(f"% {visible(': '.join((line[0], line[1], line[-1])))}" for line in lines if line[-1]),
+    ]
+    return "\n".join(texts) + "\n"
 
 
 def _to_csv(rows: Sequence[Mapping[str, Any]], only: str, commands: bool) -> str:

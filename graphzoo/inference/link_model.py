@@ -217,6 +217,7 @@ class LinkModel(TrainedModel):
         return tables()
 
     def _place(self, data: LinkGraphSource | None) -> LinkPlace:
+        self._heed_fork()
         if data is None:
             return self._default
         graph = load_link_source(data, directed=self.graph.is_directed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,7 @@ def load(
     # without `data` the run has the graph that is answered on
     model: KGModel | LinkModel | NodeModel = cls.of_checkpoint(checkpoint["graphzoo"], task, run, data)
     model.checkpoint, model.run_dir = file.absolute(), None if run is None else run.absolute()
+    model._process = os.getpid()
     model._written = {name: checkpoint.get(name) for name in ("epoch", "global_step")}
     return model
 

@@ -280,6 +280,7 @@ class KGModel(TrainedModel):
             yield found
 
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
+        self._heed_fork()
         if graph is None:
             return self._default
         if isinstance(graph, KnowledgeGraph):  # frozen: the same is not even renumbered again

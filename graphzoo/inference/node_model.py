@@ -149,6 +149,7 @@ class NodeModel(TrainedModel):
         return states
 
     def _place(self, data: NodeGraphSource | None) -> _Place:
+        self._heed_fork()
         if data is None:
             return self._default
         graph = load_node_source(data, directed=self._is_directed)

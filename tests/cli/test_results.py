@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -275,6 +276,44 @@ def test_csv_has_the_chosen_metric_and_commands(tmp_path, cli):
     assert line["metric"] == "ap" and line["command"] == "graphzoo reproduce galit cora"
     every = list(csv.DictReader(io.StringIO(cli(*table).out)))
     assert [line["metric"] for line in every] == ["acc", "ap"] and "command" not in every[0]
+
+
+def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli):
+    def write(folder, model, data, metric, values, recipe=None):
+        mean = sum(values) / len(values)
+        figure = {"mean": mean, "std": 0.01 if values[1:] else None, "paper": None, "paper_std": None}
+        row = {"model": model, "data": data, "recipe": recipe, "command": f"graphzoo {model}"}
+        (tmp_path / folder).mkdir()
+        content = {**row, "metrics": {f"test/{metric}": {**figure, "values": values}}}
+        (tmp_path / folder / "row.json").write_text(json.dumps(content))
+
+    write("a", "galit", "my_club", "acc", [0.5, 0.6])
+    write("b", "gcn", "my_club", "acc", [0.7, 0.8])
+    write("c", "gcn", "my_club", "acc", [math.nan])
+    write("d", "galit", "pairs", "rmse", [0.25])
+    write("e", "gcn", "pairs", "rmse", [0.75])
+    write("f", "galit", "umls", "mrr", [0.9])
+    write("g", "galit", "umls", "mrr", [0.8], recipe="galit/umls")
+    found = cli("results", tmp_path, "--format=latex", "--commands")
+    assert found.status == 0, found.err
+    assert "number of runs: 1 to 2." in found.out and r"\begin{tabular}{lrrr}" in found.out
+    assert found.out.partition("\\toprule\n")[2].splitlines() == [
+        r"model & my\_club, accuracy \% & pairs, rmse & umls, mrr \\",
+        r"\midrule",
+        r"galit & 55.00 $\pm$ 1.00 & \textbf{0.2500} & \textbf{0.9000} \\",
+        r"gcn: b & \textbf{75.00 $\pm$ 1.00} &  &  \\",
+        r"gcn: c & nan &  &  \\",
+        r"gcn &  & 0.7500 &  \\",
+        r"galit &  &  & 0.8000 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        "% my_club: galit: `graphzoo galit`",
+        "% my_club: gcn: b: `graphzoo gcn`",
+        "% my_club: gcn: c: `graphzoo gcn`",
+        "% pairs: galit: `graphzoo galit`",
+        "% pairs: gcn: `graphzoo gcn`",
+        *["% umls: galit: `graphzoo galit`"] * 2,
+    ]
 
 
 def test_finished_runs_of_an_unfinished_row_are_shown(reproduce, cli):

@@ -2,8 +2,10 @@
 
 import json
 import math
+import multiprocessing
 import os
 import shutil
+import warnings
 
 import pandas as pd
 import pytest
@@ -136,6 +138,36 @@ def run_with_results(tmp_path_factory):
     triples = [(f"a{i}", relation, f"b{i}") for i in range(12) for relation in ("r", "s", "t")]
     yield graphzoo.fit("knowformer", triples, run_dir=folder / "run", **settings).run_dir
     shutil.rmtree(folder)
+
+
+def _predict_in_child(model, query, queue):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answers = model.predict(**query)
+        torch.ones(1 << 20).sin()  # with several threads, it would not return
+        model.predict(**query)
+    queue.put((answers.to_json(), torch.get_num_threads(), [str(each.message) for each in caught]))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_forked_after_loading_predicts_with_one_thread(copied_run):
+    query = {"head": "virus", "relation": "causes", "k": 3}
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = graphzoo.load(copied_run)
+        torch.ones(1 << 20).sin()  # starts threads, which a forked process does not have
+        wanted = model.predict(**query).to_json()
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        child = context.Process(target=_predict_in_child, args=(model, query, queue), daemon=True)
+        child.start()
+        answers, threads, (said,) = queue.get(timeout=60)
+        assert (answers, threads) == (wanted, 1) and "forked after the model was loaded" in said
+        assert torch.get_num_threads() == 2 and model.predict(**query).to_json() == wanted
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_another_thread_may_query_another_graph(copied_run):

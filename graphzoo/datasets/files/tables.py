@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from graphzoo.system.regular_files import read_regular
 # Delimiters with which double quotes enclose a field.
 QUOTED = ",;"
 _MARK = b"\xef\xbb\xbf"
+_EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
     (b"PAR1", "a Parquet file"),
@@ -110,7 +112,8 @@ def clean(data: bytes, source: str) -> bytes:
     """Return the text as UTF-8 with LF line ends and without a byte order mark.
 
     Raises:
-        DataError: if the data are not UTF-8 text, or have a stray byte order mark or carriage return.
+        DataError: if the data are not UTF-8 text, have a stray byte order mark or carriage return, or begin
+            with a line such as `sep=;`.
     """
 
     def where(place: int) -> str:
@@ -123,7 +126,7 @@ def clean(data: bytes, source: str) -> bytes:
         raise DataError(
             f"{source}: {kind}, which cannot be read; write it as .csv, or give a DataFrame in Python"
         )
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in data[:2]:
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
     try:
         data.decode("utf-8")
@@ -142,6 +145,9 @@ def clean(data: bytes, source: str) -> bytes:
     if b"\r" in data:
         place = where(data.index(b"\r"))
         raise DataError(f"{place}: has a carriage return without a line feed; end lines with LF or CRLF")
+    if line := _EXCEL.match(data):
+        shown = line[0].decode().strip()
+        raise DataError(f"{source}, line 1: {shown!r} is a note for Excel, not a row; delete this line")
     return data
 
 
@@ -249,8 +255,13 @@ def parse_columns(
         more = f"; {len(wrong):,} such lines" if len(wrong) > 1 else ""
         if not row.text.strip():
             raise DataError(f"{source}, line {row.number}: a blank line; remove it{more}")
+        remedy = "fill in the missing fields"
+        if row.actual_columns > row.expected_columns:
+            remedy = f"delete the further fields, or name their columns in line {max(1, skipped)}"
+            if delimiter in quoted:
+                remedy += f"; if a value has {delimiter!r}, enclose it in double quotes"
         raise DataError(
             f"{source}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
-            f"({row.text[:80]!r}){more}"
+            f"({row.text[:80]!r}){more}\n  {remedy}"
         )
     return {key: table.column(position) for position, key in enumerate(keys)}

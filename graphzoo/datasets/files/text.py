@@ -118,7 +118,7 @@ def ignored_columns(source: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def lookalikes(names: Iterable[str], kind: str) -> list[str]:
-    r"""Notices about distinct names that look the same, or differ only by ".0".
+    r"""Notices about distinct names that look the same, or are the same number, such as 7, 007 and 7.0.
 
     Names look the same if they differ in characters without width (such as a zero-width space), in spaces at
     the ends, or in the two forms in which Unicode writes an accented letter.
@@ -127,23 +127,40 @@ def lookalikes(names: Iterable[str], kind: str) -> list[str]:
     ["1 pair of entities looks the same, kept apart (first: 'ab' and 'a\\u200bb')"]
     """
     names = list(names)
-    return [*_unseen_differences(names, kind), *_floats(names, kind)]
+    return [*_unseen_differences(names, kind), *_same_numbers(names, kind)]
 
 
-def _floats(names: list[str], kind: str) -> list[str]:
-    """A notice if some names are whole numbers as floats, such as 1.0, and others the same numbers as 1.
+def _plain_number(name: str) -> str:
+    """A whole number without zeros at its beginning and without ".0"; "" if a name is no such number.
 
-    pandas writes 1.0 for an integer if a value of its column was missing.
+    pandas writes 1.0 for an integer if a value of its column was missing, and reads 007 as 7, as Excel does.
     """
-    written = {name for name in names if name.endswith(".0") and name[:-2].isdecimal()}
-    both = (
-        sorted(name[:-2] for name in written.intersection(f"{name}.0" for name in names)) if written else []
-    )
+    digits = name.removesuffix(".0")
+    return digits.lstrip("0") or "0" if digits.isdecimal() else ""
+
+
+def _same_numbers(names: list[str], kind: str) -> list[str]:
+    """A notice if some names are the same whole numbers as others."""
+    odd = [name for name in names if name.endswith(".0") or (name[:1] == "0" and name != "0")]
+    known = set(names) if odd else set()
+    both = sorted((plain, name) for name in odd if (plain := _plain_number(name)) in known)
     if not both:
         return []
-    differ = "differs" if len(both) == 1 else "differ"
-    first = f"(first: {both[0]!r} and '{both[0]}.0')"
-    return [f"{counted(len(both), 'pair')} of {kind} {differ} by .0 alone, kept apart {first}"]
+    are = "is the same number" if len(both) == 1 else "are the same numbers"
+    first = f"(first: {both[0][0]!r} and {both[0][1]!r})"
+    return [f"{counted(len(both), 'pair')} of {kind} {are}, kept apart {first}"]
+
+
+def same_number(name: str, names: Iterable[str]) -> str:
+    """A remedy if one of `names` is the same whole number as the unknown `name`; else "".
+
+    >>> same_number("7", ["006", "007"])
+    "There is '007': write it in the same way in all files (pandas keeps zeros with dtype=str)."
+    """
+    number = _plain_number(name)
+    same = next((other for other in names if number and _plain_number(other) == number), None)
+    how = "write it in the same way in all files (pandas keeps zeros with dtype=str)"
+    return f"There is {same!r}: {how}." if same is not None else ""
 
 
 def _unseen_differences(names: list[str], kind: str) -> list[str]:

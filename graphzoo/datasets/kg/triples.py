@@ -404,5 +404,7 @@ def _check_names(columns: Columns) -> None:
         for name in column.names:
             if name.strip() and not any(character in name for character in "\t\n\r"):
                 continue
-            problem = f"{name!r} has a tab or line break; remove it" if name.strip() else "is empty; name it"
+            problem = f"is empty; name it or drop the {columns.unit}"
+            if name.strip():
+                problem = f"{name!r} has a tab or line break; remove it"
             raise DataError(f"{columns.where(column.first({name}))}: the {title} {problem}")

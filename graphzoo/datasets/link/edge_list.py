@@ -23,7 +23,7 @@ from graphzoo.datasets.files.tables import (
     parse_columns,
     read_bytes,
 )
-from graphzoo.datasets.files.text import ignored_columns
+from graphzoo.datasets.files.text import ignored_columns, same_number
 from graphzoo.errors import DataError, suggestion
 from graphzoo.system.units import counted
 
@@ -99,7 +99,8 @@ def read_edge_list(path: Path) -> EdgeList:
     others = [field.strip() for i, field in enumerate(fields) if i not in (ends or (0, 1))]
     notices = list(ignored_columns(str(path), others)) if ends else []
     if others and not ends:
-        notices.append(f"{path}: {len(others)} further column{'s' * (len(others) > 1)} ignored")
+        further = f"{counted(len(others), 'further column')} ignored"
+        notices.append(f"{path}: columns 1 and 2 are read as source and target, {further}")
     if doubtful > 1:  # a single such line is taken for a header
         counts = counted(doubtful, "line")
         notices.append(
@@ -202,7 +203,8 @@ def _unknown(
             if held := unknown.intersection(column.names):
                 position = column.first(held)
                 name = column[position]
-                remedy = suggestion(name, names) or "Add it to that table or drop the link."
+                remedy = same_number(name, names) or suggestion(name, names)
+                remedy = remedy or "Add it to that table or drop the link."
                 return DataError(
                     f"{links.where(position)}: node {name!r} is not in {nodes} "
                     f"({len(unknown):,} such nodes). {remedy}"

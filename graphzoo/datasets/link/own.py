@@ -219,7 +219,8 @@ def _parse(
     notices += headers_read_as_links(lists.values())
     table = read_features(files[_NODES]) if _NODES in files else None
     if table is not None and table.left_out:
-        notices.append(f"{files[_NODES]}: columns {', '.join(table.left_out)} are not features, left out")
+        columns = "column" + "s" * (len(table.left_out) > 1)
+        notices.append(f"{files[_NODES]}: {columns} {', '.join(table.left_out)} left out, not features")
     node_names, pairs = number_nodes(lists, table and table.names, files.get(_NODES))
     num_nodes = len(node_names)
     notices += [f"{next(iter(files.values()))}: {notice}" for notice in lookalikes(node_names, "nodes")]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import clean, delimiter_of, fields_of, parse_columns, read_bytes
-from graphzoo.datasets.files.text import ignored_columns, lookalikes
+from graphzoo.datasets.files.text import ignored_columns, lookalikes, same_number
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed, proper_names
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
@@ -30,6 +30,8 @@ _QUOTED = ",;\t|"  # with all delimiters, quotes enclose a field: R writes such 
 # Common names of the columns of nodes, and of splits.
 ID_COLUMNS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
 _MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
+# Names of a column that pandas makes of an index.
+_INDEX = re.compile(r"|index|Unnamed: \d+")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 
 _Columns = dict[str, Any]
@@ -93,16 +95,23 @@ def read_features(path: Path) -> NodeTable:
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     """The table, the names of the nodes, the columns of labels, and the columns of features."""
-    read, _ = _read(_text(path), path)
+    read, first = _read(_text(path), path)
+    if "" in first[1:]:
+        number = first.index("", 1) + 1
+        raise DataError(f"{path}, line 1: column {number} has no name; name it, or delete it if it is empty")
     table = dict(zip(map(_plain, read, range(len(read))), read.values(), strict=True))
     if len(table) < len(read):
         raise DataError(f"{path}, line 1: the names of two columns differ only by case; rename one")
     columns = list(table)
-    if not columns[0] and (other := next((name for name in columns if name.lower() in ID_COLUMNS), "")):
+    other = next((name for name in columns if name.lower() in ID_COLUMNS), "")
+    if other and _INDEX.fullmatch(columns[0]):
         # If edges use the names of one column, looking them up in the other could find other nodes.
+        problem, name, drop = "has no name", "Name", "to_csv(..., index=False)"
+        if columns[0]:
+            problem, name, drop = f"is called {columns[0]!r}", "Rename", f"df.drop(columns={columns[0]!r})"
         raise DataError(
-            f"{path}, line 1: the first column should name the nodes but has no name, and there is a column "
-            f"{other!r}\nName the first column if edges use it; else drop it: to_csv(..., index=False)"
+            f"{path}, line 1: the first column should name the nodes but {problem}, and there is a column "
+            f"{other!r}\n{name} the first column if edges use it; else drop it: {drop}"
         )
     names = [name.strip() for name in table[columns[0]].to_pylist()]
     if not names:
@@ -150,13 +159,23 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
             if len(words) > 1
             else ""
         )
-        remedy = may_be_labels(words) or "fill in missing values; make a column of 0 and 1 for each word"
-        if re.fullmatch(r"-?\d*,\d+", text.strip()):
-            remedy = f"write {text.strip().replace(',', '.')} with a decimal point"
-            if re.fullmatch(r"-?\d{1,3},\d{3}", text.strip()):
-                remedy += f", or {text.strip().replace(',', '')} if the comma marks thousands"
+        remedy = _as_number(text.strip()) or may_be_labels(words)
+        remedy = remedy or "fill in missing values; make a column of 0 and 1 for each word"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, but features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
+
+
+def _as_number(text: str) -> str:
+    """How to write a number or a date of a spreadsheet as a number; "" for any other text."""
+    if re.fullmatch(r"-?\d*,\d+", text):
+        or_thousands = f", or {text.replace(',', '')} if the comma marks thousands"
+        is_unclear = re.fullmatch(r"-?\d{1,3},\d{3}", text)
+        return f"write {text.replace(',', '.')} with a decimal point" + or_thousands * bool(is_unclear)
+    if re.match(r"\d{4}[-/]\d\d?[-/]\d|\d\d?[./-]\d\d?[./-]\d\d", text):
+        return "write dates as numbers, such as the days since a first date"
+    if re.fullmatch(r"[-+]?[$€£]? ?\d[\d.,' \u00a0\u202f]*(e[-+]?\d+)? ?[%$€£]?", text, re.IGNORECASE):
+        return "write numbers with a decimal point, and without units or marks of thousands"
+    return ""
 
 
 def _text(path: Path) -> bytes:
@@ -174,9 +193,10 @@ def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, li
             f"{path}, line 1: expected the names of the columns, got {first[:80]!r}\n"
             "Put a line with names above it, such as name,label,age"
         )
-    if header and (repeated := [name for name, count in Counter(names).items() if count > 1]):
+    if header and (repeated := [name for name, count in Counter(names).items() if name and count > 1]):
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
-    keys = names if header else [str(number) for number in range(len(names))]
+    keys = [name if header else "" for name in names]
+    keys = [key or str(number) * bool(number or not header) for number, key in enumerate(keys)]
     delimiter = delimiter_of(first) or ","
     return parse_columns(data, path, keys, skipped=int(header), delimiter=delimiter, quoted=_QUOTED), names
 
@@ -196,7 +216,9 @@ def _is_row(names: Sequence[str]) -> bool:
 def _check_names(names: Sequence[str], path: Path, column: str) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(names):
-        if not name.strip() or "\n" in name:
+        if "\n" in name:
+            raise DataError(f"{path}: the name {name!r} has a line break; remove it")
+        if not name.strip():
             raise DataError(
                 f"{path}, line {position + 2}: no name in column {column!r}, or a blank line; name every node"
             )
@@ -329,7 +351,8 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
         lines = int(unknown.any(0).sum())
         several = f" ({lines:,} lines have such nodes)" if lines > 1 else ""
         problem = f"node {value!r} is not in the first column of {nodes}{several}"
-        remedy = suggestion(value, names) or "Add it to that table or drop the edge."
+        remedy = same_number(value.strip(), names) or suggestion(value, names)
+        remedy = remedy or "Add it to that table or drop the edge."
         if not value.strip():
             problem, remedy = f"the {ends[row]} is empty", "Name a node or drop the line."
         raise DataError(f"{path}, line {position + 1 + has_header}: {problem}. {remedy}")

@@ -106,7 +106,7 @@ DAMAGE = {
     "empty": ("t.txt", b"", ["empty"]),
     "only blanks": ("t.txt", b" \n\n", ["empty"]),
     "header only": ("t.csv", b"head,relation,tail\n", ["no triple"]),
-    "empty head": ("t.txt", GOOD + b"\tr\tb\n", ["line 2", "the head is empty"]),
+    "empty head": ("t.txt", GOOD + b"\tr\tb\n", ["line 2", "the head is empty; name it or drop the line"]),
     "blank tail": ("t.txt", GOOD + GOOD + b"a\tr\t \n", ["line 3", "the tail is empty"]),
     "latin-1": ("t.txt", GOOD + b"caf\xe9\tr\tb\n", ["line 2", "not UTF-8", "0xe9", "offset 9"]),
     "latin-1 after mark": ("t.txt", b"\xef\xbb\xbf" + GOOD + b"caf\xe9\tr\tb\n", ["line 2", "offset 12"]),

@@ -69,7 +69,10 @@ def test_every_form_of_file(write, form, recwarn):
     assert all_links(graph) == {frozenset(pair) for pair in RING}
     assert graph.name == form.split(".")[0] and graph.x is None and not graph.is_directed
     assert [len(graph.positive(split)) for split in ("train", "valid", "test")] == [34, 2, 4]
-    expected = {"header.csv": ["column kind is ignored"], "weights.csv": ["1 further column ignored"]}
+    expected = {
+        "header.csv": ["column kind is ignored"],
+        "weights.csv": ["columns 1 and 2 are read as source and target, 1 further column ignored"],
+    }
     assert [str(warning.message).split(": ")[-1] for warning in recwarn] == expected.get(form, [])
 
 
@@ -80,7 +83,8 @@ def test_node_names_that_are_numbers_are_sorted_by_value(write, quiet):
     rows = [(str(u), str(v)) for u, v in itertools.pairwise(range(24))]
     assert link_graph_from_files(write("edges.tsv", rows)).node_names == ()
     # a leading zero is part of a name
-    graph = link_graph_from_files(write("edges.tsv", [*rows, ("007", "3")]))
+    with pytest.warns(GraphzooDataWarning, match=r"1 pair of nodes is the same number.* '7' and '007'"):
+        graph = link_graph_from_files(write("edges.tsv", [*rows, ("007", "3")]))
     assert graph.num_nodes == 25 and graph.node_names[0] == "0" and "007" in graph.node_names
 
 
@@ -249,7 +253,7 @@ def test_integers_and_equal_floats_as_names_give_a_warning(write, recwarn):
     graph = link_graph_from_files(write("edges.csv", text(rows, ",", header="source,target\n")))
     assert graph.num_nodes == 80
     (said,) = [str(warning.message) for warning in recwarn]
-    assert "40 pairs of nodes differ by .0 alone, kept apart (first: '0' and '0.0')" in said
+    assert "40 pairs of nodes are the same numbers, kept apart (first: '0' and '0.0')" in said
 
 
 def test_names_with_dots_without_an_integer_twin_give_no_warning(write, quiet):
@@ -299,7 +303,7 @@ def test_features(write, recwarn):
     assert graph.node_names == (*(name for name, _ in RING), "lone")
     assert graph.x.tolist()[-1] == [7, 1] and graph.x.shape == (41, 2)
     assert [str(warning.message).split(": ")[-1] for warning in recwarn] == [
-        "columns label are not features, left out"
+        "column label left out, not features"
     ]
     write("shops/nodes.csv", text([(name,) for name, _ in RING], header="name\n"))
     assert link_graph_from_files(write("shops/edges.tsv", RING).parent).x is None
@@ -312,9 +316,18 @@ def test_features(write, recwarn):
         (b"", "edges.tsv: no links; write one link per line"),
         (b"# only this\n", "edges.tsv: no links"),
         (b"a\tb\nb\tc\n\nc\td\n", "edges.tsv, line 3: a node without a name; name it or drop the line"),
-        (b"a\tb\nb\tc\td\n", r"edges.tsv, line 2: expected 2 columns, got 3 \('b\\tc\\td'\)"),
+        (
+            b"a\tb\nb\tc\td\n",
+            r"edges.tsv, line 2: expected 2 columns, got 3 \('b\\tc\\td'\)\n  delete the fu",
+        ),
+        (b"a;b\nb;c;\n", "line 2: expected 2 columns, got 3 .*\n .* line 1; if a value has ';', enclose"),
+        (b"sep=;\r\na;b\r\nb;c\r\n", "edges.tsv, line 1: 'sep=;' is a note for Excel, not a row; delete"),
+        ("a,b\n".encode("utf-16-le"), "edges.tsv: encoded as UTF-16; save it as UTF-8"),
         (b"# note\na\tb\nb\n", "edges.tsv, line 3: expected 2 columns, got 1"),
-        (b"source\ttarget\na\tb\nb\n", "edges.tsv, line 3: expected 2 columns, got 1"),
+        (
+            b"source\ttarget\na\tb\nb\n",
+            "edges.tsv, line 3: expected 2 columns, got 1.*\n  fill in the missing",
+        ),
         (b"ab\n", "edges.tsv, line 1: expected two nodes, got 'ab'; separate them by a tab"),
         (b"a\tb\n\tc\n", "edges.tsv, line 2: a node without a name"),
         (b"a\tb\nc\t \n", "edges.tsv, line 2: a node without a name"),
