@@ -31,6 +31,7 @@ from graphzoo.runs.tables import shown_setting, spread
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
+from graphzoo.system.units import duration
 from graphzoo.training.options import split_options
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
@@ -55,7 +56,7 @@ def compare_parser() -> Parser:
     )
     add = parser.add_argument
     add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
-    time_of_all = "minutes for all models together (default 10)"
+    time_of_all = "minutes for all trials together; the test comes after (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
     only = "try only these models, which may be your own; names with a comma need `;` between them"
     add("--models", default="", metavar="A,B", help=only)
@@ -94,7 +95,7 @@ def compare(
         data: A data set, or "nodes", "links" or "kg" with a `path`; or a graph in memory, as `graphzoo.fit`
             takes it.
         path: Own files.
-        minutes: Time for all trials together.
+        minutes: Time for all trials together; reading the data and testing the best model take more.
         models: Try only these models: a list, or a text as for `--models`.
         out: Folder of the runs, the table and the picture; an interrupted comparison in it is continued.
         options: Further words for `graphzoo fit`, such as "--trainer.max_epochs=20".
@@ -148,6 +149,7 @@ def _kept(data: Any, out: Path | None) -> list[str]:
 
 def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     """The exit status of a comparison, and what it found as plain values."""
+    began = time.monotonic()
     args, rest = compare_parser().read_some(argv)
     if several_processes():
         raise UsageError("compare starts its runs itself: run it without torchrun or srun")
@@ -155,18 +157,23 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     preset = find_data(args.data)
     with contextlib.ExitStack() as held:
         comparison, description, facts = _open(args, preset, rest, held)
-        return _compare(args, comparison, description, facts, TASKS[preset.header["task"]])
+        return _compare(args, comparison, description, facts, TASKS[preset.header["task"]], began)
 
 
 def _compare(
-    args: argparse.Namespace, comparison: Comparison, description: str, facts: list[Fact], task: TaskInfo
+    args: argparse.Namespace,
+    comparison: Comparison,
+    description: str,
+    facts: list[Fact],
+    task: TaskInfo,
+    began: float,
 ) -> tuple[int, dict[str, Any]]:
     """Run the trials and the winner's test, and print the results."""
-    began = time.monotonic()
     say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
     chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
-    tell(f"{len(comparison.models)} models, {chosen}\n")
-    budget = 60 * args.minutes
+    budget, before = 60 * args.minutes, comparison.seconds
+    after = "" if args.no_test else "; the test of the best comes after"
+    tell(f"{len(comparison.models)} models, {chosen}; {duration(budget)} for all trials{after}\n")
     with progress("comparing", max(1.0, comparison.left(budget))) as passed:
         status = comparison.work(budget, partial(_announce, passed), passed)
     rows = comparison.rows()
@@ -182,7 +189,8 @@ def _compare(
         return _stopped(status)
     _show(comparison, rows)
     outcome = _finish(comparison, rows, description, facts, tested, task)
-    tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
+    took = f"{time.monotonic() - began:.0f} s, {comparison.seconds - before:.0f} s of it for trials"
+    tell(f"{took}; table, picture and runs: {comparison.folder}\n")
     _tell_failed(comparison)
     if status:
         tell("The test failed. Run the same command to try it again, or add --no-test\n")
