@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import Preset, list_presets
-from graphzoo.catalog.settings import flatten, words_of
+from graphzoo.catalog.settings import flatten, read_settings, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of, model_names
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, out_folder, refuse_options
@@ -32,7 +32,7 @@ from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.system.units import duration
-from graphzoo.training.options import split_options
+from graphzoo.training.options import config_files, split_options
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
@@ -222,7 +222,8 @@ def _open(
     data = ["--data", args.data, *one_device(rest)]
     # a model that is trained, whose configuration has the data's settings
     first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
-    plan = make_plan("fit", ["--model", first, *data])
+    plan = make_plan("fit", ["--model", first, "--recipe", "none", *data])
+    _refuse_limits(config_files(plan.arguments))
     protocol = _protocol(plan.model, data)
     words = [*data, *protocol]
     settings = settings_of("fit", ["--model", plan.model, *words])
@@ -252,6 +253,17 @@ def _open(
     )  # fmt: skip
     facts, description = function_of(row.facts)(datamodule)
     return comparison, description, facts
+
+
+def _refuse_limits(files: Sequence[str]) -> None:
+    """Refuse files for all models that limit the time of a run, as `refuse_options` does with words."""
+    for file in files:
+        settings = flatten(read_settings(Path(file)))
+        if any(name.startswith("trainer.max_time") and value for name, value in settings.items()):
+            raise UsageError(
+                f"{file} sets trainer.max_time, which compare sets of each run itself\n"
+                "Leave it out, and give the time for all runs together: --minutes"
+            )
 
 
 def _protocol(model: str, data: list[str]) -> list[str]:

@@ -634,3 +634,13 @@ def test_a_run_that_ends_by_itself_is_not_called_stopped(cli, nodes, monkeypatch
     assert "90 s for all trials\n" in done.err and "100 s of it for trials" in done.err
     (trial,) = trials("found")
     assert trial["seconds"] == 100 > trial["share"] and trial["note"] == "" and 0 < trial["trained"] < 100
+
+
+def test_a_limit_of_time_in_a_file_is_refused_as_on_the_command_line(cli, nodes):
+    Path("short.yaml").write_text("trainer: {max_time: {minutes: 5}}\n")
+    Path("unset.yaml").write_text("trainer: {max_time: null, max_epochs: 2}\n")
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, "--in-process", "--no-test"]
+    refused = cli(*words, "--out", "found", "--config", "short.yaml")
+    assert refused.status == 2 and "short.yaml sets trainer.max_time" in refused.err
+    assert "--minutes" in refused.err and not Path("found").exists()
+    assert cli(*words, "--out", "found", "--config=unset.yaml").status == 0
