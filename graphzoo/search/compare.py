@@ -40,7 +40,7 @@ from graphzoo.training.options import config_files
 from graphzoo.training.start import last_words, run_here, started
 
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget for models with own settings, and until the last draw
-_LEAST, _PATIENCE = 15.0, 60.0  # least seconds of training; seconds after its share when a run is ended
+_LEAST, _PATIENCE = 15.0, 60.0  # least seconds of training; seconds after its time when a run is ended
 _FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models with drawn settings; seeds of the best two; settings per draw
 STOPPED = "stopped after its share"
 _NO_SHARE = "its share"
@@ -330,7 +330,7 @@ class Comparison:
             words += words_of(settings)
         words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv", "--quiet"]
         began, log = time.monotonic(), folder.with_suffix(".log")
-        limit = share + self._overhead + _PATIENCE
+        limit = share + (self._overhead or _PATIENCE) + _PATIENCE  # a start may take long, too
         status, gib = _here(words, log) if self._in_process else _apart(words, log, limit, passed)
         seconds = time.monotonic() - began
         if self._in_process:

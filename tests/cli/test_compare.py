@@ -600,6 +600,24 @@ def test_the_start_of_trials_is_part_of_their_share(tmp_path, monkeypatch):
     assert comparison.seconds <= 200
 
 
+def test_a_trial_is_ended_a_minute_after_its_share(tmp_path, monkeypatch):
+    """While no start was measured, it has a minute for that, too."""
+    limits = []
+
+    def ended(words, log, limit, passed):
+        log.write_text("")
+        limits.append(limit)
+        return 1, 0.0
+
+    monkeypatch.setattr(module, "_apart", ended)
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(tmp_path, ["--data", "nodes"], ["mlp", "gcn"], **known)
+    comparison._run("mlp", 0, {}, 30.0, lambda _: None)
+    comparison.trials = [module.Trial("mlp", metrics={"val/acc": 0.5}, seconds=50.0, trained=30.0)]
+    comparison._run("gcn", 0, {}, 25.0, lambda _: None)
+    assert limits == [30 + 60 + 60, 25 + 20 + 60]
+
+
 @pytest.mark.parametrize("start", [5.0, 20.0, 50.0])
 def test_no_trial_begins_that_cannot_end_in_time(tmp_path, monkeypatch, start):
     models = ["mlp", "sgc", "gcn", "sage", "gat", "galit", "sgformer", "nodeformer", "polynormer"]
