@@ -373,7 +373,8 @@ def _finish(
     scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
     advice = sentence(scored, description, transformers, percent=short in PERCENT)
     if untried := [row.model for row in rows if not row.tried]:
-        advice += f" Not tried, as time ran out: {', '.join(untried)}."
+        faster = "" if comparison.in_process else " --in-process starts trials faster."
+        advice += f" Not tried, as time ran out: {', '.join(untried)}.{faster}"
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"

@@ -105,7 +105,7 @@ class Comparison:
     ) -> None:  # fmt: skip
         self.folder, self.data, self.models = folder, [*data], models
         self.monitor, self.mode, self.num_valid = monitor, mode, num_valid
-        self._in_process = in_process
+        self.in_process = in_process
         self.trials = _earlier(folder / "trials.jsonl")
         # Models that failed in an earlier call: their cause, such as too little memory, may be gone.
         self._again = set(self.failed())
@@ -331,9 +331,9 @@ class Comparison:
         words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv", "--quiet"]
         began, log = time.monotonic(), folder.with_suffix(".log")
         limit = share + (self._overhead or _PATIENCE) + _PATIENCE  # a start may take long, too
-        status, gib = _here(words, log) if self._in_process else _apart(words, log, limit, passed)
+        status, gib = _here(words, log) if self.in_process else _apart(words, log, limit, passed)
         seconds = time.monotonic() - began
-        if self._in_process:
+        if self.in_process:
             passed(seconds)
         metrics, note = self._read(folder, log, status)
         trained = _trained(folder)

@@ -492,8 +492,14 @@ def test_models_from_python_may_be_one_string(nodes):
 
 def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
     trials_take(100, monkeypatch)
-    words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
-    assert "Not tried, as time ran out: gcn." in " ".join(cli("compare", *nodes, *words).out.split())
+    monkeypatch.setattr(module, "_apart", lambda words, log, limit, passed: module._here(words, log))
+    words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 1.5, "--no-test"]
+    here, apart = (
+        " ".join(cli(*words, *short, "--out", f"of-{len(short)}").out.split()) for short in (SHORT, SHORT[1:])
+    )
+    untried = "Not tried, as time ran out: gcn."
+    assert f"{untried} --in-process starts trials faster." in apart
+    assert untried in here and "--in-process" not in here
 
 
 def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
