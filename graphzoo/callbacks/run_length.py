@@ -37,11 +37,15 @@ class Remaining:
     """Steps and validations from a place to the end of a run, whose loaders are set up.
 
     `every` and `interval` are the Trainer's `check_val_every_n_epoch` and `val_check_interval`: batches, a
-    share of an epoch, or a time.
+    share of an epoch, or a time. With `in_steps`, a whole number counts steps: a batch is a step, which may
+    go through the model in parts.
     """
 
-    def __init__(self, trainer: Trainer, place: Place, every: int | None, interval: Any) -> None:
+    def __init__(
+        self, trainer: Trainer, place: Place, every: int | None, interval: Any, *, in_steps: bool = False
+    ) -> None:
         self._trainer, self._place, self._every = trainer, place, every
+        self._in_steps = in_steps and isinstance(interval, int)
         self._interval: float = 1.0
         self._interval_seconds = interval_seconds(interval)
         if interval is not None and self._interval_seconds is None:
@@ -96,21 +100,23 @@ class Remaining:
         trainer, place = self._trainer, self._place
         parts, batches = trainer.accumulate_grad_batches, trainer.num_training_batches
         per_epoch = steps_per_epoch(trainer)
+        if self._in_steps:
+            parts, batches = 1, per_epoch or batches
         interval = max(1, self._interval) if isinstance(self._interval, int) else self._interval
         if isinstance(interval, float):  # a share of an epoch
             interval = max(1, int(batches * interval)) if per_epoch is not None else math.inf
         if per_epoch is None:
             return steps * parts // interval
-        if self._every is None:
-            return (steps / per_epoch) * batches // interval
         every, within = self._every, batches // interval
 
         def until(end: int) -> float:
             epochs, rest = divmod(end, per_epoch)
+            if every is None:
+                return (epochs * batches + rest * parts) // interval
             begun = min(within, rest * parts // interval) if (epochs + 1) % every == 0 else 0
             return epochs // every * within + begun
 
-        start = place.epoch * per_epoch + place.batch // parts
+        start = place.epoch * per_epoch + place.batch // trainer.accumulate_grad_batches
         return until(start + steps) - until(start)
 
 
@@ -253,7 +259,7 @@ class RunClock(ValidationClock):
         """
         if not self.is_sure or self._place is None:
             return math.inf, None, False
-        remaining = Remaining(trainer, self._place, trainer.check_val_every_n_epoch, _interval(trainer))
+        remaining = what_remains(trainer, self._place)
         if (steps := remaining.steps) is None:
             return math.inf, None, False
         if self._validation is None and not self._guessed:  # looks at all its questions
@@ -263,10 +269,14 @@ class RunClock(ValidationClock):
         return seconds, steps, self._validation is not None
 
 
-def _interval(trainer: Trainer) -> Any:
-    """The Trainer's `val_check_interval` as it was given; a time is kept apart from the number."""
-    seconds: float | None = getattr(trainer, "_val_check_time_interval", None)
-    return trainer.val_check_interval if seconds is None else timedelta(seconds=seconds)
+def what_remains(trainer: Trainer, place: Place) -> Remaining:
+    """What remains of a fit that has begun, whose task may have set the Trainer's interval in its own way."""
+    every, interval = trainer.check_val_every_n_epoch, trainer.val_check_interval
+    seconds: float | None = getattr(trainer, "_val_check_time_interval", None)  # kept apart from the number
+    if seconds is not None:
+        return Remaining(trainer, place, every, timedelta(seconds=seconds))
+    steps = getattr(getattr(trainer.lightning_module, "micro_batches", None), "validates_every", None)
+    return Remaining(trainer, place, every, interval if steps is None else steps, in_steps=steps is not None)
 
 
 def _questions(module: LightningModule) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphzoo.catalog.classes import find_plugin
 from graphzoo.catalog.presets import Preset, list_presets
-from graphzoo.catalog.settings import flatten, words_of
+from graphzoo.catalog.settings import flatten, read_settings, words_of
 from graphzoo.catalog.tasks import PERCENT, TASKS, TaskInfo, check_task, function_of, model_names
 from graphzoo.catalog.weights import WEIGHTS
 from graphzoo.cli.options import Parser, at_least, out_folder, refuse_options
@@ -31,7 +31,8 @@ from graphzoo.runs.tables import shown_setting, spread
 from graphzoo.system.progress import is_watched, progress
 from graphzoo.system.regular_files import read_regular
 from graphzoo.system.shown import cell, console, say, tell
-from graphzoo.training.options import split_options
+from graphzoo.system.units import duration
+from graphzoo.training.options import config_files, split_options
 from graphzoo.training.plan import find_data, make_plan
 from graphzoo.training.start import one_device, run_here, settings_of
 
@@ -55,7 +56,7 @@ def compare_parser() -> Parser:
     )
     add = parser.add_argument
     add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
-    time_of_all = "minutes for all models together (default 10)"
+    time_of_all = "minutes for all trials together; the test comes after (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
     only = "try only these models, which may be your own; names with a comma need `;` between them"
     add("--models", default="", metavar="A,B", help=only)
@@ -94,7 +95,7 @@ def compare(
         data: A data set, or "nodes", "links" or "kg" with a `path`; or a graph in memory, as `graphzoo.fit`
             takes it.
         path: Own files.
-        minutes: Time for all trials together.
+        minutes: Time for all trials together; reading the data and testing the best model take more.
         models: Try only these models: a list, or a text as for `--models`.
         out: Folder of the runs, the table and the picture; an interrupted comparison in it is continued.
         options: Further words for `graphzoo fit`, such as "--trainer.max_epochs=20".
@@ -148,6 +149,7 @@ def _kept(data: Any, out: Path | None) -> list[str]:
 
 def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     """The exit status of a comparison, and what it found as plain values."""
+    began = time.monotonic()
     args, rest = compare_parser().read_some(argv)
     if several_processes():
         raise UsageError("compare starts its runs itself: run it without torchrun or srun")
@@ -155,18 +157,23 @@ def _run(argv: list[str]) -> tuple[int, dict[str, Any]]:
     preset = find_data(args.data)
     with contextlib.ExitStack() as held:
         comparison, description, facts = _open(args, preset, rest, held)
-        return _compare(args, comparison, description, facts, TASKS[preset.header["task"]])
+        return _compare(args, comparison, description, facts, TASKS[preset.header["task"]], began)
 
 
 def _compare(
-    args: argparse.Namespace, comparison: Comparison, description: str, facts: list[Fact], task: TaskInfo
+    args: argparse.Namespace,
+    comparison: Comparison,
+    description: str,
+    facts: list[Fact],
+    task: TaskInfo,
+    began: float,
 ) -> tuple[int, dict[str, Any]]:
     """Run the trials and the winner's test, and print the results."""
-    began = time.monotonic()
     say("; ".join(f"{name} {value}" for name, value in facts) + "\n")
     chosen = f"compared by {comparison.monitor} on {comparison.num_valid:,} samples"
-    tell(f"{len(comparison.models)} models, {chosen}\n")
-    budget = 60 * args.minutes
+    budget, before = 60 * args.minutes, comparison.seconds
+    after = "" if args.no_test else "; the test of the best comes after"
+    tell(f"{len(comparison.models)} models, {chosen}; {duration(budget)} for all trials{after}\n")
     with progress("comparing", max(1.0, comparison.left(budget))) as passed:
         status = comparison.work(budget, partial(_announce, passed), passed)
     rows = comparison.rows()
@@ -182,7 +189,8 @@ def _compare(
         return _stopped(status)
     _show(comparison, rows)
     outcome = _finish(comparison, rows, description, facts, tested, task)
-    tell(f"{time.monotonic() - began:.0f} s; table, picture and runs: {comparison.folder}\n")
+    took = f"{time.monotonic() - began:.0f} s, {comparison.seconds - before:.0f} s of it for trials"
+    tell(f"{took}; table, picture and runs: {comparison.folder}\n")
     _tell_failed(comparison)
     if status:
         tell("The test failed. Run the same command to try it again, or add --no-test\n")
@@ -214,7 +222,8 @@ def _open(
     data = ["--data", args.data, *one_device(rest)]
     # a model that is trained, whose configuration has the data's settings
     first = next(name for name in row.compared if command_of(name, [])[:2] == ["fit", "--model"])
-    plan = make_plan("fit", ["--model", first, *data])
+    plan = make_plan("fit", ["--model", first, "--recipe", "none", *data])
+    _refuse_limits(config_files(plan.arguments))
     protocol = _protocol(plan.model, data)
     words = [*data, *protocol]
     settings = settings_of("fit", ["--model", plan.model, *words])
@@ -244,6 +253,17 @@ def _open(
     )  # fmt: skip
     facts, description = function_of(row.facts)(datamodule)
     return comparison, description, facts
+
+
+def _refuse_limits(files: Sequence[str]) -> None:
+    """Refuse files for all models that limit the time of a run, as `refuse_options` does with words."""
+    for file in files:
+        settings = flatten(read_settings(Path(file)))
+        if any(name.startswith("trainer.max_time") and value for name, value in settings.items()):
+            raise UsageError(
+                f"{file} sets trainer.max_time, which compare sets of each run itself\n"
+                "Leave it out, and give the time for all runs together: --minutes"
+            )
 
 
 def _protocol(model: str, data: list[str]) -> list[str]:
@@ -353,7 +373,8 @@ def _finish(
     scored = [row | {"is_cut": row["note"].startswith(STOPPED)} for row in models if row["score"] is not None]
     advice = sentence(scored, description, transformers, percent=short in PERCENT)
     if untried := [row.model for row in rows if not row.tried]:
-        advice += f" Not tried, as time ran out: {', '.join(untried)}."
+        faster = "" if comparison.in_process else " --in-process starts trials faster."
+        advice += f" Not tried, as time ran out: {', '.join(untried)}.{faster}"
     say(f"{advice}\n")
     winner = rows[0]
     has_run = command_of(winner.model, [])[0] == "fit"

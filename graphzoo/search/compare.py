@@ -16,16 +16,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from graphzoo.catalog.presets import find_preset, list_presets
 from graphzoo.catalog.settings import flatten, read_settings, words_of
+from graphzoo.checkpoints.read import read_checkpoint
 from graphzoo.errors import UsageError
 from graphzoo.runs.curves import read_rows
 from graphzoo.runs.lock import RunLock
@@ -38,7 +40,7 @@ from graphzoo.training.options import config_files
 from graphzoo.training.start import last_words, run_here, started
 
 _FIRST, _SEARCHED = 0.6, 0.8  # shares of the budget for models with own settings, and until the last draw
-_LEAST, _PATIENCE = 15.0, 60.0  # least seconds of a run; seconds after its share when it is ended
+_LEAST, _PATIENCE = 15.0, 60.0  # least seconds of training; seconds after its time when a run is ended
 _FINALISTS, _SEEDS, _CHANGED = 3, 3, 3  # models with drawn settings; seeds of the best two; settings per draw
 STOPPED = "stopped after its share"
 _NO_SHARE = "its share"
@@ -58,10 +60,11 @@ class Trial:
     seed: int = 0
     settings: dict[str, Any] = field(default_factory=dict)  # settings that differ from the model's own
     metrics: dict[str, float] = field(default_factory=dict)  # validation metrics at the best epoch
-    seconds: float = 0.0
+    seconds: float = 0.0  # from the start of its process to the end
     gib: float = 0.0  # peak memory of its process in GiB, 0 if unknown
     note: str = ""  # why there is no score, or a remark about it
-    share: float = 0.0  # seconds that it was given, 0 if an earlier version did not record them
+    share: float = 0.0  # seconds of training that it was given, 0 if an earlier version did not record them
+    trained: float = 0.0  # seconds of its training, with validations between steps; 0 if unknown
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Comparison:
     ) -> None:  # fmt: skip
         self.folder, self.data, self.models = folder, [*data], models
         self.monitor, self.mode, self.num_valid = monitor, mode, num_valid
-        self._in_process = in_process
+        self.in_process = in_process
         self.trials = _earlier(folder / "trials.jsonl")
         # Models that failed in an earlier call: their cause, such as too little memory, may be gone.
         self._again = set(self.failed())
@@ -144,7 +147,8 @@ class Comparison:
 
     def left(self, budget: float) -> float:
         """Seconds that are left; a model that failed in an earlier call gets its share beyond the budget."""
-        return max(budget - self.seconds, len(self._again) * self._again_share(budget))
+        again = len(self._again) * (self._again_share(budget) + self._overhead)
+        return max(budget - self.seconds, again)
 
     def failed(self) -> list[str]:
         """Models whose last trial with their own settings failed, and that never had a score."""
@@ -176,27 +180,44 @@ class Comparison:
         """Model, seed, settings and seconds of each next trial, which depends on the results so far."""
         for model in [model for model in self.models if model in self._again]:
             yield model, 0, {}, self._again_share(budget)
-        least = min(_LEAST, budget / (2 * len(self.models)))
+        least = self._least(budget)
         waiting = self._waiting(budget)
         for number, model in enumerate(waiting):
-            if self.seconds > budget - least:
+            if self.seconds + self._overhead + least > budget:
                 return
-            share = max(least, min(self._share(budget, waiting[number:]), budget - self.seconds))
+            share = max(least, self._share(budget, waiting[number:]))
             if share > self._had(model):
                 yield model, 0, {}, share
         for model in self._searched(_SEARCHED * budget):
             if drawn := self._draw(model):
-                left, cut = _SEARCHED * budget - self.seconds, self._cut(self._row(model).trials[0])
-                yield model, 0, drawn, min(left, cut or left)
+                yield model, 0, drawn, self._like(self._row(model).trials[0], _SEARCHED * budget)
         for seed in range(1, _SEEDS):
             for row in self._fitted()[:2]:
                 best, left = row.trials[0], budget - self.seconds
                 done = {trial.seed for trial in row.trials}
                 if seed not in done and row.seconds and left > 1.2 * row.seconds:
-                    yield best.model, seed, best.settings, min(left, self._cut(best) or left)
+                    yield best.model, seed, best.settings, self._like(best, budget)
+
+    @property
+    def _overhead(self) -> float:
+        """Seconds that a trial takes besides training: its start, and a validation at the end.
+
+        The median over the trials so far; 0 before the first.
+        """
+        known = [trial.seconds - trial.trained for trial in self.trials if trial.metrics and trial.trained]
+        return median(known) if known else 0.0
+
+    def _least(self, budget: float) -> float:
+        """The least seconds of training that a model is tried with."""
+        return min(_LEAST, budget / (2 * len(self.models)))
 
     def _again_share(self, budget: float) -> float:
-        return _FIRST * budget / len(self.models)
+        return max(self._least(budget), _FIRST * budget / len(self.models) - self._overhead)
+
+    def _like(self, trial: Trial, until: float) -> float:
+        """The share of another trial like this one, which should end when `until` seconds are spent."""
+        left = max(1.0, until - self.seconds - self._overhead)
+        return min(left, self._cut(trial) or left)
 
     @staticmethod
     def _cut(trial: Trial) -> float:
@@ -214,14 +235,21 @@ class Comparison:
         stopped at its share.
         """
         last = self._usual(model)[-1:]
-        if any(not trial.note.startswith((STOPPED, _NO_SHARE)) for trial in last):
+        if any(not _ran_out(trial) for trial in last):
             return math.inf
         return max((_LONGER * (trial.share or trial.seconds) for trial in last), default=0.0)
 
     def _share(self, budget: float, models: Sequence[str]) -> float:
-        """The share of each of these models of the time for own settings; other models have used theirs."""
-        others = (t.seconds for model in self.models if model not in models for t in self._usual(model))
-        return (_FIRST * budget - sum(others)) / len(models)
+        """Seconds of training for each of these models of what the others have left for own settings.
+
+        A run that was repeated for longer does not count among the others, but all runs count in the budget.
+        """
+        used = 0.0
+        for model in self.models:
+            *earlier, last = self._usual(model) or [Trial(model)]
+            if model not in models:
+                used += last.seconds + sum(t.seconds for t in earlier if not _ran_out(t))
+        return min(_FIRST * budget - used, budget - self.seconds) / len(models) - self._overhead
 
     def _waiting(self, budget: float) -> list[str]:
         """Models that are tried with their own settings, for the first time or for longer."""
@@ -296,22 +324,27 @@ class Comparison:
                 lock.release()
         folder.parent.mkdir(parents=True, exist_ok=True)
         words = command_of(model, self.data)
+        most = max(1, int(share))  # the Trainer takes whole seconds
         if words[0] == "fit":
-            words += ["--no-test", f"--trainer.max_time={_clock(share)}", f"--seed={seed}"]
+            words += ["--no-test", f"--trainer.max_time={_clock(most)}", f"--seed={seed}"]
             words += words_of(settings)
         words += ["--run_dir", str(folder), "--trainer.enable_progress_bar=false", "--logger=csv", "--quiet"]
         began, log = time.monotonic(), folder.with_suffix(".log")
-        limit = share + _PATIENCE
-        status, gib = _here(words, log) if self._in_process else _apart(words, log, limit, passed)
+        limit = share + (self._overhead or _PATIENCE) + _PATIENCE  # a start may take long, too
+        status, gib = _here(words, log) if self.in_process else _apart(words, log, limit, passed)
         seconds = time.monotonic() - began
-        if self._in_process:
+        if self.in_process:
             passed(seconds)
         metrics, note = self._read(folder, log, status)
-        if status == _OVERDUE or (not metrics and not status and seconds > share):
+        trained = _trained(folder)
+        if status == _OVERDUE or (not metrics and not status and trained >= most):
             note = f"{_NO_SHARE}, {share:.0f} s, ended before a validation: give more --minutes"
-        elif words[0] == "fit" and metrics and seconds > 0.95 * share:
+        elif metrics and trained >= most:
             note = f"{STOPPED} of {share:.0f} s"
-        trial = Trial(model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note, round(share, 1))
+        trial = Trial(
+            model, seed, settings, metrics, round(seconds, 1), round(gib, 2), note, round(share, 1),
+            round(trained, 2),
+        )  # fmt: skip
         return trial, status
 
     def _read(self, folder: Path, log: Path, status: int) -> tuple[dict[str, float], str]:
@@ -330,6 +363,11 @@ class Comparison:
         best = max(scored, key=lambda values: sign * values[self.monitor])
         found = {name: value for name, value in best.items() if name.startswith("val/")}
         return {name: value for name, value in found.items() if math.isfinite(value)}, ""
+
+
+def _ran_out(trial: Trial) -> bool:
+    """Whether a trial was ended at its share."""
+    return trial.note.startswith((STOPPED, _NO_SHARE))
 
 
 def _has_failed(trial: Trial) -> bool:
@@ -359,9 +397,17 @@ def command_of(model: str, data: Sequence[str]) -> list[str]:
     return ["validate" if name.startswith("heuristic.") else "fit", "--model", name, *data]
 
 
-def _clock(seconds: float) -> str:
+def _trained(run: Path) -> float:
+    """Seconds that a run has trained, as the Trainer's timer noted in its last checkpoint; 0 if unknown."""
+    with suppress(UsageError, KeyError, TypeError, ValueError):
+        saved = read_checkpoint(run / "checkpoints" / "last.ckpt")
+        return float(saved["callbacks"]["Timer"]["time_elapsed"]["train"])
+    return 0.0
+
+
+def _clock(seconds: int) -> str:
     """A time as days, hours, minutes and seconds, in the format of Lightning."""
-    minutes, rest = divmod(max(1, int(seconds)), 60)
+    minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours // 24:02d}:{hours % 24:02d}:{minutes:02d}:{rest:02d}"
 

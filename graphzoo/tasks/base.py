@@ -471,7 +471,7 @@ class Task(ChecksData, LogsLosses):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Say whether validation is due after this loader item."""
-        self.micro_batches.begin_item()
+        self.micro_batches.begin_item(batch_idx)
 
     def on_fit_end(self) -> None:
         """Restore the settings of trainer and data from before the fit."""

@@ -119,6 +119,8 @@ class MicroBatches:
     Attributes:
         count: Micro-batches of a batch; Lightning takes a step after that many.
         chosen: Samples of a micro-batch, if `choose` decided it. Checkpoints store it.
+        validates_every: Steps between validations, if no number of loader items is as many, as the last step
+            of an epoch has fewer; else None. `begin_item` counts them.
     """
 
     def __init__(self, task: Task) -> None:
@@ -126,7 +128,8 @@ class MicroBatches:
         self.count = 1
         self.chosen: int | None = None
         self._is_over = False  # the fit that has chosen it
-        self._validates_every: int | None = None  # steps, where Lightning cannot count them
+        self.validates_every: int | None = None
+        self._over_epochs = False  # whether those steps are counted over epochs
 
     @property
     def _datamodule(self) -> Any:
@@ -209,10 +212,10 @@ class MicroBatches:
         interval = trainer.val_check_interval
         if not isinstance(interval, int):
             return
-        over_epochs = getattr(trainer, "check_val_every_n_epoch", 1) is None
-        if over_epochs and self._items_per_epoch % self.count:
-            self._validates_every = interval  # no number of items is as many steps: see `begin_item`
-        else:
+        self._over_epochs = getattr(trainer, "check_val_every_n_epoch", 1) is None
+        if self._items_per_epoch % self.count:
+            self.validates_every = interval
+        if not (self.validates_every and self._over_epochs):  # Lightning compares it with the epoch
             self._lend(trainer, "val_check_interval", self._in_items(interval))
 
     @property
@@ -224,15 +227,17 @@ class MicroBatches:
         items = self._items_per_epoch
         return items if batches == math.ceil(items / self.count) else batches * self.count
 
-    def begin_item(self) -> None:
+    def begin_item(self, number: int) -> None:
         """Let Lightning validate after whole steps, though it counts items and epochs may end with fewer.
 
-        To be called before each item of the training loader: callbacks ask after it what follows.
+        To be called before each item of the training loader, with its number in the epoch: callbacks ask
+        after it what follows.
         """
-        if self._validates_every is None:
+        if self.validates_every is None:
             return
         trainer = self._task.trainer
-        is_due = (trainer.global_step + 1) % self._validates_every == 0
+        step = trainer.global_step if self._over_epochs else number // self.count
+        is_due = (step + 1) % self.validates_every == 0
         trainer.val_check_batch = 1 if is_due and not trainer.fit_loop._should_accumulate() else _NEVER
 
     def resume(self, chosen: object) -> None:
@@ -247,7 +252,7 @@ class MicroBatches:
             for name, (own, lent) in getattr(owner, "__dict__", {}).pop(_LENT, {}).items():
                 if getattr(owner, name) == lent:  # a value that was set meanwhile stays
                     setattr(owner, name, own)
-        self._validates_every = None
+        self.validates_every = None
         self._is_over = True  # a checkpoint that is saved now still has the size
 
     def _lend(self, owner: Any, name: str, value: int) -> None:

@@ -63,6 +63,7 @@ class DryRun(ValidationClock):
         self._every: int | None = asked.get("check_val_every_n_epoch", 1)
         self._interval = asked.get("val_check_interval")
         interval_seconds(self._interval)  # refused before anything is timed
+        self._in_steps = False  # whether the interval counts whole batches, which Lightning sees in parts
         self._steps: list[float] = []
         self._first = self._began = 0.0
         self._most_seconds = math.inf
@@ -105,8 +106,7 @@ class DryRun(ValidationClock):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._steps:
             return
-        if isinstance(pl_module, Task) and isinstance(self._interval, int):
-            self._interval *= pl_module.micro_batches.count  # of batches; Lightning counts their parts
+        self._in_steps = isinstance(pl_module, Task) and pl_module.micro_batches.count > 1
         _ask_largest(trainer, pl_module, (self._place or Place()).epoch)
         rows = [*describe_run(trainer, pl_module), *self._times(trainer), *_memory(pl_module.device)]
         if trainer.is_global_zero:
@@ -146,7 +146,8 @@ class DryRun(ValidationClock):
             yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}"
         tested = test[0] if test else 0.0
         name = "still to go" if self._place else "the whole run"
-        remaining = Remaining(trainer, self._place or Place(), self._every, self._interval)
+        place = self._place or Place()
+        remaining = Remaining(trainer, place, self._every, self._interval, in_steps=self._in_steps)
         yield name, self._in_all(trainer, remaining, step, validation, tested)
         if remaining.steps is not None:
             seconds = remaining.seconds(step, validation)

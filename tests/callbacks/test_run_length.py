@@ -41,7 +41,7 @@ def make_trainer(costs=None, **changes):
         "max_epochs": 10, "max_steps": -1, "num_training_batches": 20, "accumulate_grad_batches": 1,
         "datamodule": datamodule, "callbacks": [], "num_val_batches": [6], "check_val_every_n_epoch": 1,
         "val_check_interval": 1.0, "current_epoch": 0, "sanity_checking": False,
-        "fit_loop": SimpleNamespace(_should_accumulate=lambda: False),
+        "fit_loop": SimpleNamespace(_should_accumulate=lambda: False), "lightning_module": None,
     }  # fmt: skip
     return SimpleNamespace(**{**facts, **changes})
 

@@ -160,7 +160,7 @@ def test_a_failed_model_stays_in_the_table(cli, nodes, monkeypatch):
 
 
 def test_a_failed_model_is_tried_again_by_the_same_command(cli, nodes, monkeypatch):
-    """It gets its share although the time is spent: 60 % of 24 s for two models."""
+    """It gets its share although the time is spent: the start of a trial, 10 s, and a quarter of 27 s."""
     run, is_broken = module._here, True
     given = []
 
@@ -173,13 +173,14 @@ def test_a_failed_model_is_tried_again_by_the_same_command(cli, nodes, monkeypat
 
     monkeypatch.setattr(module, "_here", broken)
     trials_take(10, monkeypatch)
+    monkeypatch.setattr(module, "_trained", lambda run: 0.01)
     words = [
         "compare",
         *nodes,
         "--models",
         "mlp,gcn",
         "--minutes",
-        0.4,
+        0.45,
         *SHORT,
         "--no-test",
         "--out",
@@ -189,8 +190,8 @@ def test_a_failed_model_is_tried_again_by_the_same_command(cli, nodes, monkeypat
     is_broken = False
     given.clear()
     again = cli(*words)
-    assert given == [("gcn", "--trainer.max_time=00:00:00:07")], "mlp is not tried again"
-    assert "gcn, which failed before (7 s left)" in again.err and "failed. Run" not in again.err
+    assert given == [("gcn", "--trainer.max_time=00:00:00:06")], "mlp is not tried again"
+    assert "gcn, which failed before (17 s left)" in again.err and "failed. Run" not in again.err
     gcn = next(
         row for row in json.loads(Path("found/compare.json").read_text())["models"] if row["model"] == "gcn"
     )
@@ -252,6 +253,7 @@ def test_a_trial_in_a_new_process_reports_elapsed_time(tmp_path, monkeypatch):
 
 def test_stopped_and_untried_models_are_noted_in_the_table(cli, nodes, monkeypatch):
     trials_take(100, monkeypatch)
+    monkeypatch.setattr(module, "_trained", lambda run: 27.0)
     words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
     assert cli("compare", *nodes, *words).status == 0
     rows = json.loads(Path("found/compare.json").read_text())["models"]
@@ -490,8 +492,14 @@ def test_models_from_python_may_be_one_string(nodes):
 
 def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
     trials_take(100, monkeypatch)
-    words = ["--models", "mlp,gcn", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
-    assert "Not tried, as time ran out: gcn." in " ".join(cli("compare", *nodes, *words).out.split())
+    monkeypatch.setattr(module, "_apart", lambda words, log, limit, passed: module._here(words, log))
+    words = ["compare", *nodes, "--models", "mlp,gcn", "--minutes", 1.5, "--no-test"]
+    here, apart = (
+        " ".join(cli(*words, *short, "--out", f"of-{len(short)}").out.split()) for short in (SHORT, SHORT[1:])
+    )
+    untried = "Not tried, as time ran out: gcn."
+    assert f"{untried} --in-process starts trials faster." in apart
+    assert untried in here and "--in-process" not in here
 
 
 def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
@@ -567,3 +575,96 @@ def test_options_of_the_user_are_not_drawn(tmp_path, monkeypatch):
     everything = [f"--{name}=1" for name in module._space("galit").choices]
     _, given = simulated(monkeypatch, tmp_path / "b", ["galit"], 300, words=everything, speed={"galit": 5.0})
     assert not any(settings for _, _, settings, _ in given)
+
+
+def with_starts(monkeypatch, folder, models, seconds, *, start, end=0.0, broken=()):
+    """A comparison whose trials train as long as they may, after `start` seconds, and its (model, share)s."""
+    given = []
+
+    def run(self, model, seed, settings, share, passed):
+        given.append((model, round(share, 1)))
+        if model in broken:
+            return module.Trial(model, seconds=broken[model], note="out of memory", share=share), 0
+        note, took = f"{module.STOPPED} of {share:.0f} s", start + share + end
+        known = {"note": note, "share": share, "trained": share}
+        return module.Trial(model, seed, settings, {"val/acc": 0.5}, took, **known), 0
+
+    monkeypatch.setattr(module.Comparison, "_run", run)
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(folder, ["--data", "nodes"], models, **known)
+    assert comparison.work(seconds, lambda *_: None, lambda _: None) == 0
+    return comparison, given
+
+
+def test_the_start_of_trials_is_part_of_their_share(tmp_path, monkeypatch):
+    """Only the first trial, before which no start was measured, takes more than its share."""
+    models = ["mlp", "sgc", "gcn", "gat"]
+    comparison, given = with_starts(monkeypatch, tmp_path, models, 200, start=15.0, end=5.0)
+    # 60 % of 200 s: 30 s for the first, whose 50 s leave 70 s for three, 20 s of each before and after
+    assert given[:2] == [("mlp", 30.0), ("sgc", 15.0)]
+    assert {share for model, share in given[1:4]} == {15.0}, "the least, as the part is shorter"
+    assert comparison.seconds <= 200
+
+
+def test_a_trial_is_ended_a_minute_after_its_share(tmp_path, monkeypatch):
+    """While no start was measured, it has a minute for that, too."""
+    limits = []
+
+    def ended(words, log, limit, passed):
+        log.write_text("")
+        limits.append(limit)
+        return 1, 0.0
+
+    monkeypatch.setattr(module, "_apart", ended)
+    known = {"monitor": "val/acc", "mode": "max", "num_valid": 100}
+    comparison = module.Comparison(tmp_path, ["--data", "nodes"], ["mlp", "gcn"], **known)
+    comparison._run("mlp", 0, {}, 30.0, lambda _: None)
+    comparison.trials = [module.Trial("mlp", metrics={"val/acc": 0.5}, seconds=50.0, trained=30.0)]
+    comparison._run("gcn", 0, {}, 25.0, lambda _: None)
+    assert limits == [30 + 60 + 60, 25 + 20 + 60]
+
+
+@pytest.mark.parametrize("start", [5.0, 20.0, 50.0])
+def test_no_trial_begins_that_cannot_end_in_time(tmp_path, monkeypatch, start):
+    models = ["mlp", "sgc", "gcn", "sage", "gat", "galit", "sgformer", "nodeformer", "polynormer"]
+    comparison, given = with_starts(monkeypatch, tmp_path, models, 60, start=start)
+    assert comparison.seconds <= 60 and given[0] == ("mlp", 4.0)
+
+
+def test_the_time_of_a_failure_is_missing_to_the_others(tmp_path, monkeypatch):
+    broken = {"mlp": 130.0}
+    comparison, given = with_starts(
+        monkeypatch, tmp_path, ["mlp", "sgc", "gcn"], 300, start=0.0, broken=broken
+    )
+    assert given[:3] == [("mlp", 60.0), ("sgc", 25.0), ("gcn", 25.0)]
+    assert comparison.seconds <= 300
+
+
+def test_a_longer_comparison_divides_what_is_left_among_its_models(tmp_path, monkeypatch):
+    """Twice the time: all models were stopped and are trained for longer, none at the cost of the others."""
+    models = ["mlp", "sgc", "gcn"]
+    first, _ = with_starts(monkeypatch, tmp_path, models, 300, start=0.0)
+    second, given = with_starts(monkeypatch, tmp_path, models, 600, start=0.0)
+    shares = {share for _, share in given}
+    assert [model for model, _ in given] == models and len(shares) == 1
+    assert shares.pop() == pytest.approx((600 - first.seconds) / 3, abs=0.1) and second.seconds <= 600.1
+
+
+def test_a_run_that_ends_by_itself_is_not_called_stopped(cli, nodes, monkeypatch):
+    """Its start may take longer than its share."""
+    trials_take(100, monkeypatch)
+    words = ["--models", "mlp", "--minutes", 1.5, *SHORT, "--no-test", "--out", "found"]
+    done = cli("compare", *nodes, *words)
+    assert "90 s for all trials\n" in done.err and "100 s of it for trials" in done.err
+    (trial,) = trials("found")
+    assert trial["seconds"] == 100 > trial["share"] and trial["note"] == "" and 0 < trial["trained"] < 100
+
+
+def test_a_limit_of_time_in_a_file_is_refused_as_on_the_command_line(cli, nodes):
+    Path("short.yaml").write_text("trainer: {max_time: {minutes: 5}}\n")
+    Path("unset.yaml").write_text("trainer: {max_time: null, max_epochs: 2}\n")
+    words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, "--in-process", "--no-test"]
+    refused = cli(*words, "--out", "found", "--config", "short.yaml")
+    assert refused.status == 2 and "short.yaml sets trainer.max_time" in refused.err
+    assert "--minutes" in refused.err and not Path("found").exists()
+    assert cli(*words, "--out", "found", "--config=unset.yaml").status == 0

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler, LambdaCal
 from torch import nn
 
 from graphzoo.callbacks import LastCheckpoint
+from graphzoo.callbacks.run_length import Place, what_remains
 from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import PENCIL, KnowFormer
 from graphzoo.tasks import KGCompletion, LinkPrediction, micro_batches
@@ -291,6 +292,27 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
         return steps
 
     assert validated(746) == validated(None) == [3, 6, 9, 12, 15]
+
+
+@pytest.mark.parametrize(("every", "interval", "validated"), [(None, 3, [3, 6]), (1, 2, [2, 4, 6, 8])])
+def test_validations_are_those_of_whole_batches_and_are_predicted(tmp_path, every, interval, validated):
+    """An epoch has four batches, of two micro-batches except for the last, which has one."""
+    for micro_batch_size in (746, None):
+        task, _ = queries()
+        data = KGDataModule("umls", batch_size=1491, micro_batch_size=micro_batch_size)
+        steps, predicted = [], []
+
+        def count(trainer, _, predicted=predicted):
+            predicted.append(what_remains(trainer, Place()).seconds(step=0.0, validation=1.0))
+
+        note = LambdaCallback(
+            on_train_start=count,
+            on_validation_start=lambda trainer, _, steps=steps: steps.append(trainer.global_step),
+        )
+        often = {"check_val_every_n_epoch": every, "val_check_interval": interval, "limit_val_batches": 1}
+        settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path, **often}
+        Trainer(max_epochs=2, callbacks=[note], **settings).fit(task, data)
+        assert steps == validated and predicted == [len(steps)]
 
 
 def test_another_fit_validates_at_its_own_times(tmp_path):

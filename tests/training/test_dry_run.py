@@ -94,6 +94,17 @@ def test_the_estimate_is_steps_times_time(fit, monkeypatch):
     assert whole.startswith(duration(expected)), (whole, found)
 
 
+def test_validations_after_so_many_batches_are_counted_with_micro_batches(fit, monkeypatch):
+    """Each reading of the clock is a second later."""
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(next(ticks)))
+    often = ["--trainer.check_val_every_n_epoch=null", "--trainer.val_check_interval=2"]
+    found = shown(dry(fit, *often, "--data.micro_batch_size=4", "--no-test", epochs=5))
+    steps = 5 * int(found["training, an epoch"].split(" in ")[1].split()[0])
+    step, validation = (float(found[name].split(" ")[0]) for name in ("a step", "validation"))
+    assert found["the whole run"].startswith(duration(steps * step + steps // 2 * validation)), found
+
+
 @pytest.mark.parametrize("limit", [[], ["--trainer.limit_val_batches=2"]])
 def test_queries_in_reverse_are_counted_once_per_relation(fit, monkeypatch, limit):
     """The clock counts scored queries, so the estimate must be the number of queries in a validation."""
