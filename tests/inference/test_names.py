@@ -27,7 +27,7 @@ def test_an_unknown_name_is_told_with_its_first_line(tmp_path):
     from graphzoo.inference.queries import encode_facts, read_facts
 
     path = tmp_path / "facts.tsv"
-    path.write_text("a\tlikes\tnew\nnew\tlikes\ta\n")
+    path.write_text("new\tlikes\ta\na\tlikes\tnew\n")
     entities, relations = Vocabulary("entity", ["a"]), Vocabulary("relation", ["likes"])
     with pytest.raises(UsageError, match=r"one name is unknown, .*\n  line 1: entity 'new'"):
         encode_facts(read_facts(path, entities, relations), entities, relations)
@@ -96,6 +96,8 @@ def test_a_header_of_letters_is_recognised_unless_they_are_names(tmp_path):
     assert (facts.head[0], facts.relation[0], facts.tail[0], len(facts)) == ("a", "likes", "b", 1)
     assert facts.where(0).endswith("line 2")
     assert len(read_facts(path, Vocabulary("entity", ["a", "b", "t"]), relations)) == 2
+    path.write_text("h\tr\tt\n")  # not a file without facts
+    assert len(read_facts(path, Vocabulary("entity", ["a", "b"]), relations)) == 1
 
 
 @pytest.mark.parametrize("header", ["h\tr\tt", "Source\tType\tTarget", "subject\tpredicate"])
@@ -124,6 +126,8 @@ def test_comments_above_queries_are_left_out_as_above_facts(tmp_path):
     assert read_queries(path).entity == ["ann"]
     path.write_text("# relation\ttail\nlikes\tann\n")
     assert read_queries(path).asks_tail == [False]
+    path.write_text("h\tr\n")  # "h r t" would be a header
+    assert read_queries(path).entity == ["h"]
     path.write_text("#ann\tlikes\n")
     assert read_queries(path).entity == ["#ann"]
     path.write_text("ann\tlikes\n# asked\n")

@@ -58,6 +58,6 @@ def test_options_may_change_their_order_but_configuration_files_may_not():
     """A configuration file overrides the options before it."""
     one = ["--config", "a.yaml", "--model.lr=0.1"]
     assert not _same(one, ["--model.lr=0.1", "--config=a.yaml"]) and _same(one, list(one))
-    twice = ["--model.lr=0.1", "--model.lr=0.2"]  # the last one counts
-    assert not _same(twice, twice[::-1]) and _same(twice, list(twice))
+    twice = ["--model.lr=0.1", "--model.lr=0.2"]
+    assert not _same(twice, twice[::-1]) and not _same(twice, twice[1:]) and _same(twice, list(twice))
     assert _same(["--model.lr=0.1", "--data.path=./a"], ["--data.path", "a", "--model.lr=0.1"])

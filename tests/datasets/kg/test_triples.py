@@ -113,6 +113,7 @@ DAMAGE = {
     "utf-16": ("t.txt", "a\tr\tb\n".encode("utf-16"), ["UTF-16", "UTF-8"]),
     "lone return": ("t.txt", b"a\tr\tb\rc\td\te\n", ["line 1", "carriage return"]),
     "return in a name": ("t.txt", GOOD + b"a\tr\tb\rc\n", ["line 2", "carriage return"]),
+    "two columns below comments": ("t.txt", b"# by\n#hand\n" + GOOD + b"a\tr\n", ["line 4", "got 2 columns"]),
     "csv columns": ("t.csv", b"a,r,b\na,r\n", ["line 2", "commas", "got 2 columns"]),
     "csv quote": ("t.csv", b'a,r,b\n"a,r,b\n', ["t.csv, line", "quotes"]),
     "csv tab": ("t.csv", b'a,r,b\n"a\tb",r,c\n', ["line 2", "tab"]),
