@@ -302,7 +302,6 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     parts = _split(about)
     if any(parts):
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
-    del arrays["num_nodes"]
     if graph.is_directed():
         warn("networkx graph: edges are taken in both directions, because labels are learnt")
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)

@@ -37,7 +37,7 @@ class Curves:
             return points
         epochs: dict[int, list[float]] = {}
         for x, y in points:
-            epochs.setdefault(math.ceil(round(x, 6)) or 1, []).append(y)
+            epochs.setdefault(math.ceil(x) or 1, []).append(y)
         if name.startswith("val/"):
             return [(float(x), y[-1]) for x, y in sorted(epochs.items())]
         return [(float(x), math.fsum(y) / len(y)) for x, y in sorted(epochs.items())]

@@ -44,7 +44,8 @@ def test_another_task_has_another_metric(tmp_path):
         def validation_step(self, batch, batch_idx):
             self.log("val/gain", -1.0)
 
-    for made, (name, mode) in ((Regression(), ("val/error", "min")), (Other(), ("val/gain", "max"))):
+    first, second, third = ("val/error", "min"), ("val/gain", "max"), ("val/gain", "min")
+    for made, (name, mode) in ((Regression(), first), (Other(), second), (Other(), third)):
         made.checkpoint_by = name, mode
         trainer.fit_loop.max_epochs = trainer.current_epoch + 1
         trainer.fit(made, batches, batches)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import process_jobs
 from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.profilers import SimpleProfiler
 
 from graphzoo.callbacks import Diagnostics, MetricsFile
@@ -51,7 +52,7 @@ def data(tmp_path_factory):
 def fit(data, tmp_path):
     """`fit(job, *callbacks, **trainer)` trains; returns the task, the trainer and the rows of metrics.csv."""
 
-    def run(job, *callbacks, epochs=2, prepare=None, **settings):
+    def run(job, *callbacks, epochs=2, prepare=None, ckpt_path=None, **settings):
         task, datamodule = process_jobs._MAKE[job](data, 1)
         if prepare is not None:
             prepare(task)
@@ -65,7 +66,8 @@ def fit(data, tmp_path):
             max_epochs=epochs, accelerator="cpu", logger=MetricsFile(folder), callbacks=list(callbacks),
             log_every_n_steps=settings.pop("log_every_n_steps", 2), **quiet, **settings,
         )  # fmt: skip
-        trainer.fit(task, datamodule=datamodule)
+        resumed = {"ckpt_path": ckpt_path, "weights_only": True} if ckpt_path else {}
+        trainer.fit(task, datamodule=datamodule, **resumed)
         with (folder / "metrics.csv").open() as file:
             rows = [{k: v for k, v in row.items() if v} for row in csv.DictReader(file)]
         return SimpleNamespace(task=task, trainer=trainer, rows=rows)
@@ -112,6 +114,14 @@ def test_rows_are_logged_at_lightnings_steps_and_at_milestones(fit):
     assert column(run, "lr") == [0.005] * len(due)
 
 
+def test_a_run_resumed_before_a_row_logs_the_norm_of_the_last_step(fit, tmp_path):
+    path = tmp_path / "own.ckpt"
+    save = LambdaCallback(on_validation_end=lambda trainer, _: trainer.save_checkpoint(path))
+    whole = fit("kg-parts", Diagnostics(), save, epochs=1, log_every_n_steps=100)
+    rest = fit("kg-parts", Diagnostics(), epochs=1, log_every_n_steps=100, ckpt_path=path)
+    assert column(rest, "grad_norm") == column(whole, "grad_norm") != []
+
+
 def test_times_are_means_over_steps(fit, monkeypatch):
     """Each reading of the clock is a second later, so a batch takes 1 s and loading it takes 1 s."""
     seconds = iter(range(10**6))
@@ -121,6 +131,11 @@ def test_times_are_means_over_steps(fit, monkeypatch):
     first = next(row for row in run.rows if "train/step_seconds" in row)
     assert int(first["step"]) == 2
     assert float(first["train/step_seconds"]) == float(first["train/data_seconds"]) == parts > 1
+    diagnostics, stop = Diagnostics(), LambdaCallback(on_train_batch_end=lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # within a step
+        fit("kg-parts", diagnostics, stop)
+    run = fit("kg-parts", diagnostics, epochs=1, log_every_n_steps=3)
+    assert column(run, "step_seconds")[0] == column(run, "data_seconds")[0] == parts
 
 
 def test_a_profiler_of_the_user_is_kept(fit):

@@ -70,3 +70,15 @@ def test_a_trainer_validates_without_a_fit(tmp_path):
     batches = torch.utils.data.DataLoader(torch.ones(4, 1))
     (metrics,) = trainer.validate(Regression(), batches, verbose=False)
     assert "val/error" in metrics and not list(tmp_path.iterdir())
+
+
+def test_a_run_that_its_module_stops_is_saved_without_a_validation(tmp_path):
+    """The module's hook comes after that of the callback."""
+
+    class Stops(Regression):
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            self.trainer.should_stop = batch_idx == 1
+
+    trainer = Trainer(callbacks=[LastCheckpoint(tmp_path)], **{**QUIET, "enable_checkpointing": True})
+    trainer.fit(Stops(), torch.utils.data.DataLoader(torch.ones(4, 1)))
+    assert trainer.global_step == 2 == torch.load(tmp_path / "last.ckpt", weights_only=True)["global_step"]

@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from graphzoo.datamodules import KGDataModule, MixtureDataModule
 from graphzoo.encoders import KnowFormer, KnowFormerAny
 from graphzoo.errors import UsageError
-from graphzoo.tasks import KGCompletion, kg_completion
+from graphzoo.tasks import KGCompletion, kg_completion, micro_batches
 
 SIZES = {"small": (6, 2, 12), "large": (40, 5, 90), "middle": (20, 3, 30)}
 
@@ -235,6 +235,14 @@ def test_messages_never_pass_along_the_fact_of_the_query(folders, tmp_path, remo
     data = MixtureDataModule(names=folders, batch_size=4, epoch_queries=80, neighbourhood=8)
     trainer(tmp_path, max_epochs=1).fit(model, data)
     assert sees == {source: {remove_facts == "none"} for source in range(3)}
+
+
+def test_memory_is_measured_with_a_batch_of_each_graph(folders, tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr(micro_batches, "kept_bytes", lambda task, run: measured.extend(run.args) or 0)
+    data = MixtureDataModule(names=folders, batch_size=16, epoch_queries=160, neighbourhood=8)
+    trainer(tmp_path, max_steps=1, limit_val_batches=0).fit(task(), data)
+    assert {batch.source for batch in measured} == {0, 1, 2} and len(measured) == 3
 
 
 def test_an_encoder_with_fixed_relations_is_refused(folders, tmp_path):

@@ -308,6 +308,14 @@ def labelled_path(**attributes):
     return graph
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_networkx_node_may_have_neither_label_nor_split(missing, tmp_path):
+    given_data(labelled_path(label=missing, split=missing), "node").write(tmp_path / "data.npz")
+    graph = NodeGraph.load(tmp_path / "data.npz")
+    assert graph.class_names == ("a", "b") and graph.y.tolist() == [0, 1, 0, 1, -1, 1, 0, 1, 0]
+    assert 4 not in torch.cat([graph.split().nodes(part) for part in ("train", "valid", "test")])
+
+
 def test_an_unknown_split_of_a_networkx_node_is_refused(tmp_path):
     given_data(labelled_path(split=None), "node").write(tmp_path / "data.npz")
     split = NodeGraph.load(tmp_path / "data.npz").split()
@@ -336,6 +344,11 @@ def test_attributes_of_networkx_nodes_that_are_not_numbers_give_a_warning(tmp_pa
     with pytest.warns(GraphzooDataWarning, match="are not numbers are left out: city") as told:
         given = given_data(graph, "node")
     assert len(told) == 1 and written(given, tmp_path)["x"].shape == (9, 2)
+    graph.add_node("last", **graph.nodes[0])
+    for node in list(graph)[::2]:
+        del graph.nodes[node]["weight"]
+    with pytest.warns(GraphzooDataWarning, match="left out: weight, city"):  # a number at half of the nodes
+        given_data(graph, "node")
 
 
 def test_labels_of_networkx_are_found_in_upper_or_lower_case():
@@ -401,7 +414,11 @@ def test_a_sparse_adjacency_in_a_data_object_is_converted_in_one_line():
 @pytest.mark.parametrize("names", ["head type tail", "source edge target", "from label to"])
 def test_words_between_two_ends_are_read_as_relations(encoder, names):
     rows = [(f"a{i}", f"r{i % 2}", f"a{i + 1}") for i in range(60)]
-    assert given_data(pd.DataFrame(rows, columns=names.split()), encoder).kind == "kg"
+    table = pd.DataFrame(rows, columns=names.split())
+    assert given_data(table, encoder).kind == "kg"
+    for other in ("pair", "node"):  # cannot learn relations
+        with pytest.warns(GraphzooDataWarning, match=f"column {names.split()[1]} is ignored"):
+            assert given_data(table, other).kind == "links"
 
 
 @pytest.mark.parametrize("given", [{"valid"}, {"test"}, set()])
@@ -512,6 +529,10 @@ def test_a_sparse_adjacency_of_torch_or_scipy_gives_links(tmp_path):
         assert set(map(tuple, given.links["edge_index"].T.tolist())) == set(map(tuple, links.t().tolist()))
     with pytest.warns(GraphzooDataWarning, match="values of the adjacency are ignored as weights"):
         given_data(matrix * 0.5, "pair")
+    weights = (torch.arange(60) % 30 > 0).float()
+    with pytest.warns(GraphzooDataWarning, match="stored entries of 0 are not links"):
+        given = given_data(torch.sparse_coo_tensor(links.flip(0), weights, (33, 33)), "pair")
+    assert sorted(given.links["edge_index"][0].tolist()) == sorted([*range(1, 30)] * 2)
     half = given_data(coo.to(torch.bfloat16), "pair")
     assert half.links["edge_index"].shape == (2, 60)
     with pytest.raises(UsageError, match=r"give data.to_sparse\(2\)"):
@@ -544,8 +565,9 @@ def test_several_graphs_and_kinds_are_refused():
 
 def test_few_links_are_enough_for_prediction():
     """A split is drawn for training only."""
-    for few in ([("ann", "bob"), ("bob", "cy")], torch.tensor([[0, 1], [1, 2]])):
-        assert load_link_source(few).train.tolist() == [[0, 1], [1, 2]]
+    chain = [[0, 1], [1, 2], [2, 3]]
+    for few in ([("ann", "bob"), ("bob", "cy")], torch.tensor(chain[:2]), torch.tensor(chain).t()):
+        assert load_link_source(few).train.tolist() == chain[: len(few[0])]
         with pytest.raises(DataError, match="too few to set aside"):
             given_data(few, "pair")
     for other, said in (

@@ -136,6 +136,17 @@ def flip_in_member(data):
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
+def spoil_compressed(data):
+    """OGB's own archives are compressed; 7 begins a block of a kind that does not exist."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new:
+        for item in old.namelist():
+            new.writestr(item, old.read(item))
+        first = new.infolist()[0]
+    position = first.header_offset + 30 + len(first.filename)
+    return buffer.getvalue()[:position] + b"\x07" + buffer.getvalue()[position + 1 :]
+
+
 def without_member(data, name):
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w") as new:
@@ -156,12 +167,13 @@ def without_member(data, name):
         (lambda data: b"<html>log in</html>", "web page"),
         (lambda data: b"", "not a complete zip archive"),
         (flip_in_member, "is damaged in the archive"),
+        (spoil_compressed, "not a complete zip archive"),
         (
             lambda data: without_member(data, "arxiv/raw/edge.csv.gz"),
             "arxiv/raw/edge.csv.gz is not in the archive",
         ),
     ],
-    ids=["cut off", "html", "empty", "flipped", "member"],
+    ids=["cut off", "html", "empty", "flipped", "compressed", "member"],
 )
 def test_a_damaged_archive_is_removed(mirror, arxiv, tmp_path, damage, reason):
     put(mirror, "ogb/ogbn_arxiv/arxiv.zip", damage(node_formats.ogb_zip("arxiv")))
@@ -215,9 +227,10 @@ def test_a_packed_file_may_be_unpacked(real_data, tmp_path, monkeypatch):
         (raw / file.name).write_bytes(file.read_bytes())
     packed = raw / "deezer_europe_features.json.gz"
     data = packed.read_bytes()
-    packed.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match="deezer_europe_features.json.gz: damaged or cut off"):
-        load_node_graph("deezer", root=tmp_path)
+    for damaged in (data[: len(data) // 2], data[:2000] + bytes(100) + data[2100:]):
+        packed.write_bytes(damaged)
+        with pytest.raises(DataError, match="deezer_europe_features.json.gz: damaged or cut off"):
+            load_node_graph("deezer", root=tmp_path)
     (raw / "deezer_europe_features.json").write_bytes(gzip.decompress(data))
     assert load_node_graph("deezer", root=tmp_path).num_nodes == 28_281
 

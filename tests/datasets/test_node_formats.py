@@ -96,12 +96,13 @@ def test_wrong_ogb_files_are_refused(tmp_path, file, content, problem):
         load_node_graph("ogbn-arxiv", root=tmp_path)
 
 
-@pytest.mark.parametrize("keep", [0, 10, 60])
-def test_a_truncated_table_is_refused(tmp_path, keep):
+@pytest.mark.parametrize(("keep", "rest"), [(0, b""), (10, b""), (60, b""), (10, b"\x07" + bytes(100))])
+def test_a_damaged_table_is_refused(tmp_path, keep, rest):
+    """With 7 begins a block of a kind that gzip does not have."""
     folder = tmp_path / "ogb" / "ogbn_arxiv"
     node_formats.write_ogb(folder, "arxiv")
     path = folder / "raw" / "node-feat.csv.gz"
-    path.write_bytes(path.read_bytes()[:keep])
+    path.write_bytes(path.read_bytes()[:keep] + rest)
     with pytest.raises(DataError, match="node-feat.csv.gz: not a readable table"):
         load_node_graph("ogbn-arxiv", root=tmp_path)
 
@@ -159,6 +160,16 @@ def test_newsgroups_without_a_graph_and_with_more_neighbours(tmp_path):
     assert 80 * 4 <= sizes[2] == sizes[3] <= 80 * 8 and sizes[4] > sizes[3]
 
 
+def test_damaged_newsgroups_are_refused(tmp_path):
+    node_formats.write_newsgroups(tmp_path / "20news")
+    path = tmp_path / "20news" / "20news-bydate.tar.gz"
+    data = path.read_bytes()
+    for place in range(100, len(data) - 8, len(data) // 8):
+        path.write_bytes(data[:place] + bytes(20) + data[place + 20 :])
+        with pytest.raises(DataError, match="20news-bydate.tar.gz: not a readable archive"):
+            load_node_graph("20news", root=tmp_path)
+
+
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_mini_imagenet_pickle(tmp_path, protocol):
     node_formats.write_mini_imagenet(tmp_path / "mini-imagenet", protocol)
@@ -178,6 +189,9 @@ def test_mini_imagenet_npz_and_a_pickle_that_is_refused(tmp_path):
     assert graph.x.tolist() == x.tolist()
     # on a line, the two nearest points are the two next to it
     assert {2, 4} <= {target for source, target in pairs(graph) if source == 3}
+    np.savez(folder / "mini_imagenet.npz", x=x)
+    with pytest.raises(DataError, match="mini_imagenet.npz: not an .npz file with x and y"):
+        load_node_graph("mini-imagenet", root=tmp_path)
 
     class Hostile:
         def __reduce__(self):

@@ -174,6 +174,9 @@ def test_knowformer_entropy_counts_every_other_entity_of_a_query():
         for parameter in layer.query_key.parameters():
             parameter.data.zero_()
     assert encoder.attention_entropy(*asked).tolist() == pytest.approx([1.0, 1.0])
+    for layer in encoder.layers:  # opposite ones: all weights of others are zero
+        layer.query_key.bias.data = torch.ones(16).where(torch.arange(16) < 8, -1.0)
+    assert encoder.attention_entropy(*asked).tolist() == [0.0, 0.0]
     for count in (1, 2):  # at most one other entity
         few = RelationalGraph(torch.zeros(2, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long), count, 4)
         one = (few, torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))

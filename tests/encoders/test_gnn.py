@@ -85,6 +85,10 @@ def test_kept_edges_are_those_of_the_graph(kind):
     torch.testing.assert_close(encoder(x, edge_index), reference(encoder, kind, x, edge_index))
     again = copy.deepcopy(encoder)
     torch.testing.assert_close(again(x, edge_index), encoder(x, edge_index))
+    encoder(x, edge_index)
+    encoder.double()
+    exact = reference(encoder, kind, x.double(), edge_index)
+    torch.testing.assert_close(encoder(x.double(), edge_index), exact, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 60])

@@ -16,6 +16,23 @@ def test_names_come_before_labels():
     assert entities.get("z") is None
 
 
+def test_a_label_of_several_names_is_none_of_them():
+    entities = Vocabulary("entity", ["a", "b", "c"], {"a": "x", "b": "x", "c": ""})
+    assert entities.get("x") is None and [entities.shown(i) for i in range(3)] == ["x", "x", "c"]
+    with pytest.raises(UsageError, match=r"entity 'x': 2 names have this label \('a', 'b'\); give the name"):
+        entities.find("x")
+
+
+def test_an_unknown_name_is_told_with_its_first_line(tmp_path):
+    from graphzoo.inference.queries import encode_facts, read_facts
+
+    path = tmp_path / "facts.tsv"
+    path.write_text("new\tlikes\ta\na\tlikes\tnew\n")
+    entities, relations = Vocabulary("entity", ["a"]), Vocabulary("relation", ["likes"])
+    with pytest.raises(UsageError, match=r"one name is unknown, .*\n  line 1: entity 'new'"):
+        encode_facts(read_facts(path, entities, relations), entities, relations)
+
+
 def test_similar_names_are_found_among_many():
     names = [f"/m/{i:06x}" for i in range(50_000)] + ["Barack_Obama", "Barack_Obama_Sr.", "Michelle_Obama"]
     entities = Vocabulary("entity", names)
@@ -64,6 +81,9 @@ def test_a_csv_file_of_names_may_have_commas_in_names(tmp_path):
     plain = tmp_path / "names.csv"
     plain.write_text("Doe, John\nDoe\n")
     assert read_names(plain, NodeNames(["Doe", "Doe, John"], 2)) == ["Doe, John", "Doe"]
+    tabs = tmp_path / "names.txt"
+    tabs.write_text("Doe\t1\n")
+    assert read_names(tabs, NodeNames(["Doe", "Doe,1"], 2)) == ["Doe"]
 
 
 def test_a_header_of_letters_is_recognised_unless_they_are_names(tmp_path):
@@ -76,6 +96,8 @@ def test_a_header_of_letters_is_recognised_unless_they_are_names(tmp_path):
     assert (facts.head[0], facts.relation[0], facts.tail[0], len(facts)) == ("a", "likes", "b", 1)
     assert facts.where(0).endswith("line 2")
     assert len(read_facts(path, Vocabulary("entity", ["a", "b", "t"]), relations)) == 2
+    path.write_text("h\tr\tt\n")  # not a file without facts
+    assert len(read_facts(path, Vocabulary("entity", ["a", "b"]), relations)) == 1
 
 
 @pytest.mark.parametrize("header", ["h\tr\tt", "Source\tType\tTarget", "subject\tpredicate"])
@@ -104,6 +126,8 @@ def test_comments_above_queries_are_left_out_as_above_facts(tmp_path):
     assert read_queries(path).entity == ["ann"]
     path.write_text("# relation\ttail\nlikes\tann\n")
     assert read_queries(path).asks_tail == [False]
+    path.write_text("h\tr\n")  # "h r t" would be a header
+    assert read_queries(path).entity == ["h"]
     path.write_text("#ann\tlikes\n")
     assert read_queries(path).entity == ["#ann"]
     path.write_text("ann\tlikes\n# asked\n")
@@ -150,7 +174,7 @@ def test_a_list_of_names_keeps_spaces_of_known_names(tmp_path):
 def test_numbers_of_nodes_have_one_spelling():
     names = NodeNames((), 9)
     assert names.find([7, "3", np.int64(2)]).tolist() == [7, 3, 2]
-    for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", ""):
+    for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", "", "1" * 5000):
         with pytest.raises(UsageError, match=r"nodes have the numbers 0 to 8"):
             names.find(text)
 

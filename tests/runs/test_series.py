@@ -5,7 +5,7 @@ import json
 import pytest
 
 from graphzoo.errors import UsageError
-from graphzoo.runs.series import claim, is_claimed
+from graphzoo.runs.series import claim, is_claimed, runs_of, whole_numbers
 
 WORDS = ["--model", "galit", "--model.lr=0.1"]
 
@@ -23,3 +23,23 @@ def test_a_row_continues_with_options_that_change_no_score(tmp_path, options):
     assert is_claimed(tmp_path, {"options": WORDS}, WORDS)
     with pytest.raises(UsageError, match="holds seeds with other options"):
         claim(tmp_path, {"options": [*WORDS, "--model.dropout=0"]}, WORDS, begun=True, what="seeds")
+
+
+def test_a_folder_without_runs_is_claimed_again(tmp_path):
+    claim(tmp_path, {"options": WORDS}, WORDS, begun=False, what="seeds")
+    claim(tmp_path, {"options": WORDS[:2]}, WORDS[:2], begun=False, what="seeds")
+    assert is_claimed(tmp_path, {"options": WORDS[:2]}, WORDS[:2])
+    assert not is_claimed(tmp_path, {"options": WORDS}, WORDS)
+
+
+@pytest.mark.parametrize("text", ["0-10000", "7,0-9999", "0-4999,0-5000"])
+def test_at_most_ten_thousand_numbers_are_taken(text):
+    assert len(whole_numbers("0-4999,5000-9999", "--seeds")) == 10_000
+    with pytest.raises(UsageError, match="more than 10,000 numbers"):
+        whole_numbers(text, "--seeds")
+
+
+def test_seeds_have_32_bits():
+    assert [run.seed for run in runs_of("4294967295", "")] == [2**32 - 1]
+    with pytest.raises(UsageError, match="from 0 to 4294967295, got 4294967296"):
+        runs_of("0,4294967296", "")

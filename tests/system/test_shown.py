@@ -138,7 +138,8 @@ def test_quotes_are_part_of_a_name_in_tsv(tmp_path, capsys):
     assert (tmp_path / "a.tsv").read_text().splitlines() == expected
     writers.write_tables([table], "-")
     assert capsys.readouterr().out.splitlines() == expected
-    for quoted, options in ((table, {"spreadsheet": True}), (table.assign(head="tab\t"), {})):
+    tabs = (table.assign(head="tab\t"), {}), (table.rename(columns={"score": "tab\t"}), {})
+    for quoted, options in ((table, {"spreadsheet": True}), *tabs):
         writers.write_tables([quoted], str(tmp_path / "b.tsv"), **options)
         rows = list(csv.reader((tmp_path / "b.tsv").open(newline=""), delimiter="\t"))
         assert [row[1] for row in rows[1:]] == names

@@ -3,6 +3,7 @@
 import math
 from contextlib import nullcontext
 from functools import partial
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
@@ -206,6 +207,17 @@ def test_memory_is_measured_with_the_largest_neighbourhoods(tmp_path, monkeypatc
     fit(queries, tmp_path, max_steps=1, neighbourhood=20, later_neighbourhoods={3: 100, 5: 30})
     fit(queries, tmp_path, max_steps=1, neighbourhood=20)
     assert needed[1] > 0.9 * needed[0] > 1.8 * needed[2]
+
+
+def test_memory_is_measured_with_the_largest_subgraphs_of_a_batch(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr(micro_batches, "kept_bytes", lambda task, run: measured.extend(run.args) or 0)
+    task, data = links()
+    fit(lambda: (task, data), tmp_path, max_steps=1)
+    data.micro_batch_size = micro_batches.PROBED
+    parts = islice(data.train_dataloader(epoch=0), data.num_micro_batches)
+    sizes = [max(part.subgraphs.sizes) for part in parts]
+    assert [max(batch.subgraphs.sizes) for batch in measured] == [max(sizes)] and max(sizes) > min(sizes)
 
 
 def test_batches_are_not_split_if_the_user_accumulates_them(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from helpers.node_encoders import Averaging, Prepared
 from helpers.node_graphs import small_parts, yes_no_labels
 from helpers.trainers import QUIET
 from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.callbacks import LambdaCallback
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
@@ -201,6 +202,17 @@ def test_processes_sharing_parts_have_the_gradient_of_one_that_accumulates(small
     steps = [alone[0] + alone[1], alone[2] + alone[3], alone[4]]
     for step, one, other in zip(steps, *together, strict=True):
         assert torch.allclose(step, (one + other) / 2, atol=1e-6)
+
+
+def test_steps_without_training_nodes_have_a_loss_of_zero(small):
+    """Of five steps at most two have one of the two training nodes."""
+    losses = []
+    note = LambdaCallback(
+        on_train_batch_end=lambda trainer, *_: losses.append(float(trainer.callback_metrics["train/loss"]))
+    )
+    datamodule = small(settings={"batch_size": 13}, train_mask=np.arange(60) < 2)
+    fit(NodeClassification(Averaging), datamodule, epochs=1, callbacks=note)
+    assert len(losses) == 5 and losses.count(0) >= 3 and np.isfinite(losses).all()
 
 
 def test_noise_seeds_depend_on_seed_epoch_and_part(small):

@@ -243,7 +243,10 @@ def _transfer(url: str, part: Path) -> None:
     with closing(response):
         if response.headers.get_content_type() == "text/html":
             raise Refused("the server answered with a web page instead of the file")
-        resumed = response.status == 206 and _range_start(response.headers.get("Content-Range")) == have
+        resumed = response.status == 206
+        if resumed and _range_start(response.headers.get("Content-Range")) != have:
+            part.unlink(missing_ok=True)
+            raise Broken("the server sent another part of the file than the one that was asked for")
         length = response.headers.get("Content-Length")
         received = 0
         total = None if length is None else int(length) + (have if resumed else 0)

@@ -68,7 +68,7 @@ def _content_sha256(path: Path, file: DataFile) -> str:
     try:
         with gzip.open(path) if is_packed else path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             f"{path}: damaged or cut off ({reason(error)}); delete it to fetch it again"
         ) from error

@@ -217,7 +217,7 @@ def parse_columns(
         The columns by their names in `keys`.
 
     Raises:
-        DataError: if there are no rows, or a line has another number of fields.
+        DataError: if a line has another number of fields, or quotes do not match.
     """
     # imported here: only reading needs it
     import pyarrow
@@ -247,8 +247,6 @@ def parse_columns(
             ),
         )
     except pyarrow.ArrowException as error:
-        if skipped and data.count(b"\n") < skipped:
-            raise DataError(f"{source}: there are no rows below the header; add at least one") from error
         raise DataError(f"{source}: not a readable table ({reason(error)}); check the quotes") from error
     if wrong:
         row = wrong[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def verify_zip(part: Path, members: Sequence[str]) -> None:
         with zipfile.ZipFile(part) as archive:
             missing = sorted(set(members) - set(archive.namelist()))
             damaged = None if missing else archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError) as error:
         raise_if_not_the_file(error, part)
         part.unlink()
         raise Broken(f"not a complete zip archive ({error})") from error

@@ -279,8 +279,6 @@ def _read_plain(data: bytes, source: str, separator: str) -> Columns:
         line = int(bad[0])
         content = data.split(b"\n", line + 1)[line].decode()
         raise DataError(_wrong_columns(source, line + 1, content, int(per_line[line]) + 1, bad.size, form))
-    if breaks.size < form.skipped:
-        return Columns.empty(source)
     keys = [str(position) for position in range(form.width)]
     table = parse_columns(data, source, keys, skipped=form.skipped, delimiter=separator, is_checked=True)
     head, relation, tail = (Column.from_arrow(table[str(position)]) for position in form.order)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def read_table(path: Path, kind: type[np.generic]) -> _Table:
     import pyarrow
     from pyarrow import csv as arrow_csv
 
-    damage = (OSError, EOFError, ValueError, pyarrow.ArrowException)
+    damage = (OSError, EOFError, zlib.error, ValueError, pyarrow.ArrowException)
     with reading(path, "a readable table", errors=damage):
         with gzip.open(path, "rt", encoding="ascii") as lines:
             width = lines.readline().count(",") + 1

@@ -67,7 +67,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "short":
             body = body[: body.rindex(b"\n", 0, len(body) // 2) + 1]
         if asked and fault != "no range":
-            start = int(asked.removeprefix("bytes=").split("-")[0])
+            start = int(asked.removeprefix("bytes=").split("-")[0]) - 1000 * (fault == "early")
             server.ranges.append((path, start))
             if start >= len(body):
                 self.send_error(416)
@@ -164,6 +164,14 @@ def test_a_server_without_ranges_starts_again(server, tmp_path):
     fetched(row(server.url), tmp_path)
     # the server sent the whole file, not the rest; it must not be appended
     assert server.requests["/train.txt"] == 2
+
+
+def test_another_part_than_the_one_asked_for_is_not_taken(server, tmp_path):
+    server.faults["/train.txt"] = ["truncate", "early"]
+    wanted = fetch.RemoteFile("train.txt", (f"{server.url}/train.txt",), lambda part: None, 0)
+    paths = fetch.provide_files("toy", "toy", [wanted], root=tmp_path)
+    assert paths["train.txt"].read_bytes() == FILES["train.txt"]
+    assert server.ranges == [("/train.txt", 9_000)]
 
 
 @pytest.mark.fault(

@@ -79,6 +79,15 @@ def test_overlaps_are_kept_and_counted():
     assert lines[2].startswith("1 test triple also in valid, kept") and "test, row 2" in lines[2]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_first_of_several_lines_is_named_in_any_order(order):
+    _, (line,) = notices(TRAIN, None, TRAIN[::order])
+    assert line.endswith("(first: test, row 1)")
+    unseen = [("z", "r", "a"), ("a", "r", "b2")][::order]
+    _, (line,) = notices(TRAIN, None, unseen)
+    assert line.endswith(f"(first: test, row 1, {'z' if order == 1 else 'b2'!r})")
+
+
 def test_unseen_entities_are_in_the_vocabulary():
     graph, lines = notices(TRAIN, None, [("a", "r", "b2"), ("z", "r", "b2"), ("a", "r", "c")])
     assert graph.num_entities == 5
@@ -161,8 +170,9 @@ def test_pickles_and_changed_content_are_refused(tmp_path):
     with pytest.raises(DataError):
         KnowledgeGraph.load(path)
     np.savez(path, **{**arrays, "train": arrays["train"][:, ::-1]})
-    with pytest.raises(DataError, match="fingerprint"):
+    with pytest.raises(DataError, match="fingerprint") as refused:
         KnowledgeGraph.load(path)
+    assert str(refused.value).count(str(path)) == 1
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("meta.npy", b"nonsense")
     with pytest.raises(DataError):
@@ -185,6 +195,9 @@ def test_without_removes_the_triples_of_other_graphs_by_name():
     assert named(rest, "test") == [], "test triples are compared with all splits, and x:y with x_y"
     assert rest.fingerprint != graph.fingerprint
     assert graph.without([]).fingerprint == graph.fingerprint
+    other = from_triples([("a", "s", "new")])  # it is not the triple before (a, s, first entity)
+    last = from_triples([("a", "r", "z"), ("a", "s", "a")])
+    assert last.without([other]).fingerprint == last.fingerprint
 
 
 def test_without_removes_triples_of_both_similar_names():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphzoo.datamodules import KGDataModule
-from graphzoo.datasets import DataError, GraphzooDataWarning, from_files, from_triples
+from graphzoo.datasets import DataError, GraphzooDataWarning, from_files, from_triples, split_triples
 from graphzoo.datasets.files import cache
 
 TRAIN = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a")]
@@ -43,6 +43,26 @@ def test_two_folders_are_an_inductive_pair(write, tmp_path):
     assert inference.entities == ("x", "y")
     assert inference.train.tolist() == [[0, 1, 1]] and inference.test.tolist() == [[1, 1, 0]]
     assert inference.valid.shape == (0, 3)
+
+
+def test_drawn_parts_and_inverse_relations_of_an_inductive_pair(write, tmp_path):
+    """No test is drawn from the first graph, and the second is not trained on."""
+    both_ways = [row for i in range(12) for row in ((f"a{i}", "r", f"b{i}"), (f"b{i}", "s", f"a{i}"))]
+    write("g/train.txt", chain(20)), write("h/train.txt", [(h, f"r{r == 's':d}", t) for h, r, t in both_ways])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph, _ = from_files([tmp_path / "g", tmp_path / "h"])
+    assert [len(graph.split(split)) for split in ("train", "valid", "test")] == [57, 3, 0]
+    write("g/train.txt", both_ways)
+    with pytest.warns(GraphzooDataWarning, match="are inverse to each other"):
+        from_files(tmp_path / "g")
+
+
+def test_columns_that_are_ignored_are_named_if_a_split_is_drawn(write, tmp_path):
+    lines = "".join(",".join((*row, "1")) + "\n" for row in chain(20))
+    path = write("t.csv", ("head,relation,tail,weight\n" + lines).encode())
+    with pytest.warns(GraphzooDataWarning, match="column weight is ignored"):
+        from_files(path)
 
 
 def test_inductive_graph_with_an_unknown_relation(write, tmp_path):
@@ -129,6 +149,24 @@ def test_too_few_triples_to_split(write, tmp_path):
         from_files(tmp_path)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_every_relation_keeps_a_training_triple(write, tmp_path, seed):
+    common = [(head, "common", tail) for head in "ab" for tail in "ab"]
+    write("train.txt", [*common, *(("a", f"rare{i}", "b") for i in range(30))])
+    graph, _ = from_files(tmp_path, split_seed=seed)
+    assert [len(graph.split(split)) for split in ("train", "valid", "test")] == [32, 1, 1]
+    assert set(graph.train[:, 1].tolist()) == set(range(31))
+
+
+def test_a_third_of_the_triples_that_may_be_drawn_stays_for_training():
+    """The first triple of a seed's order has both names, or only one."""
+    rows = [(head, "r", tail) for head in "ab" for tail in "ab"]
+    graph = split_triples(rows, split_seed=0)
+    assert [len(graph.split(split)) for split in ("train", "valid", "test")] == [2, 1, 1]
+    with pytest.raises(DataError, match="too few triples"):  # two may be drawn
+        split_triples(rows, split_seed=1)
+
+
 @pytest.mark.fault("a path does not exist, or holds no triples", "refused with the files that were expected")
 def test_wrong_paths_are_refused(write, tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
@@ -162,7 +200,7 @@ def test_files_of_labels(write, tmp_path):
 
 def test_skipped_lines_of_labels_give_a_warning(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
-    path = write("entity2text.txt", b"a,first letter\n\nb\tsecond\nb\tother\nb\tsecond\r\n")
+    path = write("entity2text.txt", b"a,first letter\n\nb\tsecond \nb\tother\nb\tsecond \r\n")
     with pytest.warns(GraphzooDataWarning) as told:
         graph, _ = from_files(tmp_path)
     assert graph.entity_labels == {"b": "second"}

@@ -113,12 +113,14 @@ DAMAGE = {
     "utf-16": ("t.txt", "a\tr\tb\n".encode("utf-16"), ["UTF-16", "UTF-8"]),
     "lone return": ("t.txt", b"a\tr\tb\rc\td\te\n", ["line 1", "carriage return"]),
     "return in a name": ("t.txt", GOOD + b"a\tr\tb\rc\n", ["line 2", "carriage return"]),
+    "two columns below comments": ("t.txt", b"# by\n#hand\n" + GOOD + b"a\tr\n", ["line 4", "got 2 columns"]),
     "csv columns": ("t.csv", b"a,r,b\na,r\n", ["line 2", "commas", "got 2 columns"]),
     "csv quote": ("t.csv", b'a,r,b\n"a,r,b\n', ["t.csv, line", "quotes"]),
     "csv tab": ("t.csv", b'a,r,b\n"a\tb",r,c\n', ["line 2", "tab"]),
     "csv line break": ("t.csv", b'a,r,b\n"a\nb",r,c\n', ["line break"]),
     "bomb": ("t.txt.gz", gzip.compress(bytes(1 << 27)), ["unpack to", "fill the memory"]),
     "not gzip": ("t.txt.gz", GOOD, ["not gzip"]),
+    "nothing for gzip": ("t.txt.gz", b"", ["t.txt.gz: empty"]),
     "page for gzip": ("t.txt.gz", b"<html>no</html>", ["HTML"]),
     "truncated gzip": ("t.txt.gz", gzip.compress(GOOD * 999)[:-9], ["truncated or corrupt gzip"]),
     "flipped gzip": (
@@ -288,6 +290,8 @@ def test_comments_at_the_top_are_skipped_but_a_name_may_begin_with_a_hash(write)
 
 def test_only_differing_characters_are_escaped_in_names_that_look_the_same():
     assert "'Köln' and 'K\\u200böln'" in lookalikes(["Köln", "K\u200böln"], "entities")[0]
+    assert "'plain' and 'plain '" in lookalikes(["plain ", "plain"], "entities")[0]
+    assert "'plain' and ' plain'" in lookalikes([" plain", "plain"], "entities")[0]
     assert "'caf\\xe9' and 'cafe\\u0301'" in lookalikes(["caf\u00e9", "cafe\u0301"], "entities")[0]
 
 
