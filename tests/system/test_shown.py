@@ -39,13 +39,13 @@ def test_control_characters_are_escaped():
     ("a name has control characters: to clear the terminal, rename the window, or reverse the text"),
     "they are shown as escapes in answers, tables and messages",
 )
-@pytest.mark.parametrize("form", ["table", "markdown", "csv"])
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "csv"])
 def test_tables_of_results_are_escaped(tmp_path, capsys, form):
     (tmp_path / "row.json").write_text(json.dumps(ROW))
     assert main(["results", str(tmp_path), f"--format={form}", "--commands"]) == 0
     shown = capsys.readouterr().out
     assert not RAW.search(shown), RAW.findall(shown)
-    assert r"\x1b[2Jb" in shown.replace("\n", "")
+    assert r"\x1b[2Jb" in shown.replace("\n", "").replace(r"\textbackslash{}", "\\")
 
 
 def test_tables_of_runs_are_escaped(capsys):
@@ -99,7 +99,10 @@ def test_only_these_calls_write_to_the_terminal_unescaped():
         ],
         "cli/lists.py": [r'json.dumps(tables, indent=2, ensure_ascii=False) + "\n")'],
         "system/streams.py": [r'"\n")'],  # a line end
-        "cli/results.py": ['to_markdown(lines) if form == "markdown" else _to_csv(rows, metric, commands))'],
+        "cli/results.py": [
+            "_to_csv(rows, metric, commands))",
+            'to_markdown(lines) if form == "markdown" else _to_latex(shown, lines))',
+        ],
     }
 
 
