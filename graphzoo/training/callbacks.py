@@ -22,7 +22,7 @@ from graphzoo.catalog.classes import class_path
 from graphzoo.catalog.tasks import TASKS
 from graphzoo.errors import UsageError, normalise
 from graphzoo.runs.published import is_comparable, published_values
-from graphzoo.system.memory import is_out_of_memory
+from graphzoo.system.memory import HeapTrimmer, is_out_of_memory
 from graphzoo.system.processes import abort_group, lost_a_process
 from graphzoo.tasks.base import Task
 from graphzoo.tasks.room import refuse_untrainable, what_takes_less
@@ -39,6 +39,18 @@ class FitsMemory(Callback):
         """Refuse a model that cannot be trained here before it takes memory."""
         if stage == "fit":
             refuse_untrainable(trainer, pl_module)
+
+
+class TrimsHeap(Callback):
+    """Returns memory that the run has freed if it grows; see `HeapTrimmer`."""
+
+    def __init__(self) -> None:
+        self._heap = HeapTrimmer()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._heap.look()
+
+    on_validation_batch_end = on_test_batch_end = on_train_batch_end
 
 
 class Began(Callback):
@@ -150,7 +162,8 @@ def callbacks_of(
     switched off there.
     """
     plan = state.plan
-    callbacks: list[Callback] = [Monitor(), own.Throughput(), own.NanGuard(), Began(state), *plan.callbacks]
+    callbacks: list[Callback] = [Monitor(), own.Throughput(), own.NanGuard(), Began(state), TrimsHeap()]
+    callbacks += plan.callbacks
     if plan.leaves_graph:
         callbacks.append(Artifacts(run_dir / "graph"))
     if plan.tests or plan.command == "test":

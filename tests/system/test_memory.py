@@ -1,7 +1,11 @@
 """Available memory, and refusals of what does not fit into it."""
 
 import errno
+import platform
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -106,3 +110,64 @@ def test_a_size_above_the_available_memory_is_refused(monkeypatch):
     )
     monkeypatch.setattr(memory, "available_bytes", lambda device: None)
     memory.refuse_what_cannot_fit(2**60, CPU, "a table", "Take a smaller one")
+
+
+@pytest.fixture
+def heap(monkeypatch):
+    """Sizes that a process has, one a second, and how often memory was returned."""
+    trimmed = []
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: SimpleNamespace(malloc_trim=trimmed.append))
+    trimmer, clock = memory.HeapTrimmer(), iter(range(10**6))
+    monkeypatch.setattr(memory.time, "monotonic", lambda: float(next(clock)))
+
+    def look(*gib):
+        sizes = iter(gib)
+        monkeypatch.setattr(memory, "_figure", lambda *_: int(next(sizes) * 2**20))
+        return [trimmer.look() for _ in gib]
+
+    return look, trimmed
+
+
+def test_memory_is_returned_once_a_process_has_grown_by_half(heap):
+    look, trimmed = heap
+    assert look(*[1] * 9, 2, 2.9, 3.1, 1, 1) == [False] * 11 + [True] + [False] * 2 and trimmed == [0]
+    assert not any(look(*[2.5] * 30)), "its usual size is measured anew"
+    assert look(3.7, 3.8) == [False, True]
+
+
+def test_little_memory_is_not_worth_returning(heap):
+    look, trimmed = heap
+    assert not any(look(*[0.1] * 10, 0.3)) and not trimmed and look(0.4) == [True]
+
+
+def test_the_size_is_not_read_after_every_batch(monkeypatch):
+    read = []
+    monkeypatch.setattr(memory, "_figure", lambda *_: read.append(1))
+    monkeypatch.setattr(memory.time, "monotonic", iter([5.0, 5.0, 5.2, 5.9, 6.1, 6.1]).__next__)
+    trimmer = memory.HeapTrimmer()
+    assert not any(trimmer.look() for _ in range(4)) and len(read) == 2
+
+
+_GROWS = """
+import itertools
+import numpy as np
+from graphzoo.system import memory
+
+kept = memory.keep_freed_memory()
+memory.time.monotonic = itertools.count().__next__
+size = lambda: memory._figure("/proc/self/status", "VmRSS:")
+trimmer = memory.HeapTrimmer()
+for _ in range(10):
+    trimmer.look()
+blocks = [(np.ones(2**20, np.uint8), np.ones(2**10, np.uint8)) for _ in range(400)]
+small = [block[1] for block in blocks]  # between the large ones
+del blocks
+before = size()
+print(kept, trimmer.look(), before - size() > 300_000)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_freed_pieces_go_back_to_the_system():
+    done = subprocess.run([sys.executable, "-c", _GROWS], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["True"] * 3, done.stderr
