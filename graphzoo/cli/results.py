@@ -30,7 +30,9 @@ _FILE_WIDTH, _MOST_NAMED = 200, 8
 # Characters that mean something else in LaTeX.
 _ESCAPED = {character: f"\\{character}" for character in "&%$#_{}"}
 _WORDS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-_LATEX = str.maketrans(_ESCAPED | _WORDS)
+_FONTS = {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}  # others in the default encoding
+_STARTS = {character: f"{{{character}}}" for character in "[*"}  # options of the command before a cell
+_LATEX = str.maketrans(_ESCAPED | _WORDS | _FONTS | _STARTS)
 
 
 def results_parser() -> Parser:

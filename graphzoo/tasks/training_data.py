@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch import LightningModule
+from torch import Tensor
 
 from graphzoo.catalog.tasks import TASKS, task_of
 from graphzoo.errors import UsageError
@@ -32,7 +33,7 @@ class ChecksData(LightningModule):
         self._loaded_data: dict[str, Any] = {}  # description of the training; empty before it
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that its weights come from
         self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
-        self._resumes = False  # whether the fit that begins resumes a checkpoint
+        self._resumes: bool | None = None  # whether a fit that begins resumes; None from its first step on
         self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
 
     # What a task says of its data
@@ -148,8 +149,16 @@ class ChecksData(LightningModule):
         if not resumes and self._loaded_data:
             self.check_start(self._loaded_data, "the model")
 
-    def on_train_start(self) -> None:
-        """From now on, the weights are trained on the data at hand: no check refuses them any more."""
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients; from the first ones of a fit on, the weights count as trained on its data.
+
+        No check refuses the data any more then. Unlike `on_train_start`, a user's task rarely overrides this.
+        """
+        if self._resumes is not None:
+            self._begin_training()
+        super().backward(loss, *args, **kwargs)
+
+    def _begin_training(self) -> None:
         trained = self._loaded_data.get("data")
         if not self._resumes and trained and trained not in self._earlier:
             self._earlier = [*self._earlier, trained]
@@ -157,6 +166,7 @@ class ChecksData(LightningModule):
         self._loaded_data = {**self.describe_data(datamodule), **before}
         transform = getattr(datamodule, "transform", None)
         self._treatment = None if transform is None else transform.describe()
+        self._resumes = None
 
     # The DataModule
 

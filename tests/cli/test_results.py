@@ -294,6 +294,7 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
     write("e", "gcn", "pairs", "rmse", [0.75])
     write("f", "galit", "umls", "mrr", [0.9])
     write("g", "galit", "umls", "mrr", [0.8], recipe="galit/umls")
+    write("h", "[a|b]*", "umls", "mrr", [0.7])
     found = cli("results", tmp_path, "--format=latex", "--commands")
     assert found.status == 0, found.err
     assert "number of runs: 1 to 2." in found.out and r"\begin{tabular}{lrrr}" in found.out
@@ -304,6 +305,7 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
         r"gcn: b & \textbf{75.00 $\pm$ 1.00} &  &  \\",
         r"gcn: c & nan &  &  \\",
         r"gcn &  & 0.7500 &  \\",
+        r"{[}a\textbar{}b]{*} &  &  & 0.7000 \\",
         r"galit &  &  & 0.8000 \\",
         r"\bottomrule",
         r"\end{tabular}",
@@ -312,6 +314,7 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
         "% my_club: gcn: c: `graphzoo gcn`",
         "% pairs: galit: `graphzoo galit`",
         "% pairs: gcn: `graphzoo gcn`",
+        "% umls: [a|b]*: `graphzoo [a|b]*`",
         *["% umls: galit: `graphzoo galit`"] * 2,
     ]
 

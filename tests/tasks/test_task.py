@@ -257,6 +257,20 @@ def test_a_fit_that_was_refused_trained_on_nothing():
     assert described["data"]["split"] == second.describe_split() and "began_with" not in described
 
 
+def test_a_task_with_hooks_of_its_own_knows_what_it_was_trained_on():
+    """Lightning's own modules need no call of `super()` in them."""
+
+    class Hooks(NodeClassification):
+        def on_train_start(self):
+            pass
+
+    _, (first, second) = two_splits("nodes")
+    task = Hooks(Averaging)
+    quiet_trainer().fit(task, datamodule=first)
+    with pytest.raises(UsageError, match="may be among its training"):
+        quiet_trainer().test(task, datamodule=second)
+
+
 def test_a_checkpoint_saved_after_a_test_describes_the_training_data(tmp_path):
     task, (trained, _) = two_splits("kg")
     others = [(f"m{i}", f"r{i % 2}", f"m{j}") for i in range(9) for j in range(i)]

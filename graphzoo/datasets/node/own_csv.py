@@ -31,7 +31,8 @@ _QUOTED = ",;\t|"  # with all delimiters, quotes enclose a field: R writes such 
 ID_COLUMNS = {"id", "name", "node", "node_id", "nodeid", "node_name"}
 _MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
 # Names of a column that pandas makes of an index.
-_INDEX = re.compile(r"|index|Unnamed: \d+")
+_UNNAMED = re.compile(r"Unnamed: \d+")
+_INDEX = re.compile(rf"|index|{_UNNAMED.pattern}")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 
 _Columns = dict[str, Any]
@@ -96,9 +97,14 @@ def read_features(path: Path) -> NodeTable:
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
     """The table, the names of the nodes, the columns of labels, and the columns of features."""
     read, first = _read(_text(path), path)
-    if "" in first[1:]:
-        number = first.index("", 1) + 1
-        raise DataError(f"{path}, line 1: column {number} has no name; name it, or delete it if it is empty")
+    for number, name in enumerate(first[1:], start=2):
+        if not name:
+            raise DataError(
+                f"{path}, line 1: column {number} has no name; name it, or delete it if it is empty"
+            )
+        if _UNNAMED.fullmatch(name):  # as a feature, the rows' numbers may tell the labels
+            problem = f"column {number} is called {name!r}, as pandas calls an index without a name"
+            raise DataError(f"{path}, line 1: {problem}; rename it, or delete it: df.drop(columns={name!r})")
     table = dict(zip(map(_plain, read, range(len(read))), read.values(), strict=True))
     if len(table) < len(read):
         raise DataError(f"{path}, line 1: the names of two columns differ only by case; rename one")

@@ -166,6 +166,7 @@ def nodes_of(*rows, header="id,label,f"):
         ),
         (nodes_of("a,x,1,", header="id,label,f,"), EDGES, "line 1: column 4 has no name; name it, or delete"),
         (nodes_of("a,x,1,,", header="id,label,f,,"), EDGES, "line 1: column 4 has no name"),
+        (nodes_of("0,0,x,1", header=",Unnamed: 0,label,f"), EDGES, "column 2 is called 'Unnamed: 0'.*drop"),
         (
             nodes_of("a,x,1,", header="id,label,f"),
             EDGES,
