@@ -54,8 +54,8 @@ def keep_freed_memory() -> bool:
 
     A training step allocates and frees the same large tensors every time. By default glibc maps each of them
     again, and the kernel has to zero every page; in a step of KnowFormer on WN18RR-v1 this took up to a third
-    of the time. The disadvantage is that the process keeps its peak memory, and that freed pieces too small for
-    the next tensor add up; see `HeapTrimmer`.
+    of the time. The disadvantage is that the process keeps its peak memory, and that freed pieces which no
+    tensor fits into add up; see `HeapTrimmer`.
 
     The setting affects the whole process. The `graphzoo` command uses it for its own runs, the library never
     does. If you train on the CPU in a script of your own, call this at its start. `GRAPHZOO_KEEP_MEMORY=0`
