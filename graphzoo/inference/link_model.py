@@ -16,6 +16,7 @@ from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.link.named_pairs import NamedPairs, pairs_from_table
 from graphzoo.errors import UsageError, check_whole
+from graphzoo.inference.forks import heed_fork
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.queries import UnknownNames
@@ -217,7 +218,7 @@ class LinkModel(TrainedModel):
         return tables()
 
     def _place(self, data: LinkGraphSource | None) -> LinkPlace:
-        self._heed_fork()
+        heed_fork(depth=3)
         if data is None:
             return self._default
         graph = load_link_source(data, directed=self.graph.is_directed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import torch
 from graphzoo.catalog.tasks import inference_of
 from graphzoo.errors import UsageError
 from graphzoo.inference.checkpoint import build_task, find_checkpoint, read_checkpoint
+from graphzoo.inference.forks import heed_fork
 
 if TYPE_CHECKING:
     from graphzoo.inference.graphs import GraphSource
@@ -53,6 +53,7 @@ def load(
             their settings, or the graph has unknown relations or other features; the message names the
             remedy.
     """
+    heed_fork(depth=1)
     file, run = find_checkpoint(path)
     if data is None and run is None:
         raise UsageError(
@@ -66,7 +67,6 @@ def load(
     # without `data` the run has the graph that is answered on
     model: KGModel | LinkModel | NodeModel = cls.of_checkpoint(checkpoint["graphzoo"], task, run, data)
     model.checkpoint, model.run_dir = file.absolute(), None if run is None else run.absolute()
-    model._process = os.getpid()
     model._written = {name: checkpoint.get(name) for name in ("epoch", "global_step")}
     return model
 

@@ -17,6 +17,7 @@ from graphzoo.datasets.files.text import is_missing, warn
 from graphzoo.datasets.kg.triples import triples_from_table
 from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.inference.explain import Direction, Explanation, explain_fact
+from graphzoo.inference.forks import heed_fork
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph, stored_graph
 from graphzoo.inference.names import Vocabulary, plain_item
 from graphzoo.inference.queries import encode_facts, read_facts
@@ -280,7 +281,7 @@ class KGModel(TrainedModel):
             yield found
 
     def _place(self, graph: GraphSource | None) -> PredictionGraph:
-        self._heed_fork()
+        heed_fork(depth=3)
         if graph is None:
             return self._default
         if isinstance(graph, KnowledgeGraph):  # frozen: the same is not even renumbered again

@@ -15,6 +15,7 @@ from graphzoo.datamodules.features import FeatureTransform
 from graphzoo.datasets import NodeGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.errors import UsageError
+from graphzoo.inference.forks import heed_fork
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.sources import NodeGraphSource, load_node_source, refuse_others, stored_node_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
@@ -149,7 +150,7 @@ class NodeModel(TrainedModel):
         return states
 
     def _place(self, data: NodeGraphSource | None) -> _Place:
-        self._heed_fork()
+        heed_fork(depth=3)
         if data is None:
             return self._default
         graph = load_node_source(data, directed=self._is_directed)

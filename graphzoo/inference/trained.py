@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from html import escape
 from importlib import import_module
@@ -11,8 +10,6 @@ from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
-
-import torch
 
 from graphzoo.catalog.tasks import RANKING, inference_task
 from graphzoo.errors import UsageError
@@ -77,7 +74,6 @@ class TrainedModel:
     checkpoint: Path | None = None
     run_dir: Path | None = None
     _written: Mapping[str, Any] = MappingProxyType({})  # epoch and global_step of its checkpoint
-    _process: int | None = None  # that loaded it; None if unknown
     _last: tuple[Any, Any] = (None, None)  # of another graph than its own: what it is known by, what was made
 
     def __repr__(self) -> str:
@@ -169,23 +165,8 @@ class TrainedModel:
         return export_run(self.checkpoint, folder, to=to, licence=licence, weights=self.task.state_dict())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the kept graph and the process: the key may hold an address that a copy cannot use."""
-        return {**vars(self), "_last": (None, None), "_process": None}
-
-    def _heed_fork(self) -> None:
-        """Make torch use one thread in a process that was forked after the model was loaded.
-
-        The threads of GNU OpenMP stay in the parent, and an operation that needs them would wait forever.
-        Workers of PyTorch's DataLoader have one thread for the same reason.
-        """
-        if self._process in (None, os.getpid()) or torch.get_num_threads() == 1:
-            return
-        torch.set_num_threads(1)
-        notice = (
-            "this process was forked after the model was loaded, so torch now uses one thread in it: others "
-            "do not survive a fork\nCall torch.set_num_threads(1) after the fork, or load the model there"
-        )
-        warnings.warn(notice, stacklevel=5)  # where `predict` or `score` is called
+        """Leave out the kept graph: its key may hold an address that is not valid for a copy."""
+        return {**vars(self), "_last": (None, None)}
 
     def _kept(self, key: Any, make: Callable[[], T]) -> T:
         """The result of `make`, kept until the next call with another key.

@@ -143,6 +143,7 @@ def run_with_results(tmp_path_factory):
 def _predict_in_child(model, query, queue):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        model = model if isinstance(model, KGModel) else graphzoo.load(model)
         answers = model.predict(**query)
         torch.ones(1 << 20).sin()  # with several threads, it would not return
         model.predict(**query)
@@ -151,7 +152,8 @@ def _predict_in_child(model, query, queue):
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_process_forked_after_loading_predicts_with_one_thread(copied_run):
+@pytest.mark.parametrize("loads", [False, True], ids=["the same model", "one that it loads itself"])
+def test_a_process_forked_after_loading_predicts_with_one_thread(copied_run, loads):
     query = {"head": "virus", "relation": "causes", "k": 3}
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -161,10 +163,12 @@ def test_a_process_forked_after_loading_predicts_with_one_thread(copied_run):
         wanted = model.predict(**query).to_json()
         context = multiprocessing.get_context("fork")
         queue = context.Queue()
-        child = context.Process(target=_predict_in_child, args=(model, query, queue), daemon=True)
+        child = context.Process(
+            target=_predict_in_child, args=(copied_run if loads else model, query, queue), daemon=True
+        )
         child.start()
         answers, threads, (said,) = queue.get(timeout=60)
-        assert (answers, threads) == (wanted, 1) and "forked after the model was loaded" in said
+        assert (answers, threads) == (wanted, 1) and "forked after a model was loaded" in said
         assert torch.get_num_threads() == 2 and model.predict(**query).to_json() == wanted
     finally:
         torch.set_num_threads(before)
