@@ -50,7 +50,11 @@ class TrimsHeap(Callback):
     def on_train_batch_end(self, *_: Any) -> None:
         self._heap.look()
 
-    on_validation_batch_end = on_test_batch_end = on_train_batch_end
+    def on_validation_batch_end(self, *_: Any) -> None:
+        self._heap.look()
+
+    def on_test_batch_end(self, *_: Any) -> None:
+        self._heap.look()
 
 
 class Began(Callback):
