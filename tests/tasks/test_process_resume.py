@@ -1,7 +1,7 @@
 """Runs resumed with another number of processes, and NaN in one of several processes."""
 
 import json
-import subprocess
+import os
 import sys
 import warnings
 from collections import defaultdict
@@ -80,12 +80,26 @@ def test_nan_in_one_process_stops_all(found, kind):
     assert "Lower --model.lr" in messages[0]
 
 
+FAILS = """
+import os, sys, time
+from pathlib import Path
+
+pid = Path(__file__).with_name("pid")
+if os.environ["RANK"] == "0":
+    pid.with_suffix(".part").write_text(str(os.getpid()))
+    pid.with_suffix(".part").rename(pid)
+    time.sleep(600)
+while not pid.exists():
+    time.sleep(0.05)
+sys.exit("broken")
+"""
+
+
 def test_launch_ends_if_a_process_fails(tmp_path):
-    """`launch` neither hangs nor hides the output of the process."""
+    """`launch` neither hangs nor hides the output of the process, and ends the other one."""
     script = tmp_path / "fails.py"
-    script.write_text(
-        "import os, sys, time\nsys.exit('broken') if os.environ['RANK'] == '1' else time.sleep(600)"
-    )
+    script.write_text(FAILS)
     with pytest.raises(AssertionError, match="broken"):
-        launch([script], tmp_path, WORLD, sys.executable)  # with arguments that `pgrep` finds
-    assert subprocess.run(["pgrep", "-f", str(script)], check=False, capture_output=True).stdout == b""
+        launch([script], tmp_path, WORLD, sys.executable)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
