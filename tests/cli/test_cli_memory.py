@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphzoo.system.memory import HeapTrimmer
+
 MICRO = "Take a smaller --data.micro_batch_size; batch and loss stay what they are"
 SMALLER = "ake a smaller --model.encoder.hidden_channels, or a device with more memory"
 # Fixture, further options, remedy in the message, option with which the run is resumed.
@@ -64,3 +66,18 @@ def test_no_smaller_micro_batch_is_suggested_for_one_query(fit):
     breaks = ["--trainer.callbacks+=helpers.own.RunOut", "--trainer.callbacks.step=1"]
     result = fit("--run_dir=run", *breaks, "--data.micro_batch_size=1", status=1)
     assert MICRO not in result.err and SMALLER in result.err
+
+
+def test_a_run_looks_at_its_memory_after_batches_of_every_kind(fit, cli, monkeypatch):
+    looks = []
+    monkeypatch.setattr(HeapTrimmer, "look", lambda _: looks.append(1))
+
+    def counted(result):
+        assert result.status == 0, result.err
+        count = len(looks)
+        looks.clear()
+        return count
+
+    fits = counted(fit("--run_dir=run", "--no-test", epochs=1))
+    validates, tests = (counted(cli(command, "--ckpt_path=run")) for command in ("validate", "test"))
+    assert fits > validates > 0 < tests
