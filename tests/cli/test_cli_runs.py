@@ -62,7 +62,7 @@ def test_files_of_a_run_directory(fit, results, workplace):
     assert "both directions" in result.out and "tail" in result.out and "head" in result.out
 
 
-def test_results_say_what_queries_see(fit, results, workplace):
+def test_results_say_what_queries_see(fit, cli, results, workplace):
     """With "auto", the settings do not say it."""
     assert fit("--run_dir=whole").status == 0
     assert results("whole")["queries"] is None
@@ -79,6 +79,8 @@ def test_results_say_what_queries_see(fit, results, workplace):
         "trained in neighbourhoods of 6 entities; evaluated in neighbourhoods of 9 entities; "
         "every other edge between the two entities is hidden in training (remove_facts one_hop)"
     )
+    assert cli("test", "--ckpt_path=near", "--run_dir=tested").status == 0
+    assert results("tested")["queries"] is None, "nothing was trained"
 
 
 def test_results_are_the_test_scores_of_the_best_epoch_in_full_precision(fit, cli, results, workplace):

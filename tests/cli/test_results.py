@@ -295,18 +295,19 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
     write("f", "galit", "umls", "mrr", [0.9])
     write("g", "galit", "umls", "mrr", [0.8], recipe="galit/umls")
     write("h", "[a|b]*", "umls", "mrr", [0.7])
+    write("i", "gcn", "wn18rr", "mrr", [0.4])
     found = cli("results", tmp_path, "--format=latex", "--commands")
     assert found.status == 0, found.err
-    assert "number of runs: 1 to 2." in found.out and r"\begin{tabular}{lrrr}" in found.out
+    assert "number of runs: 1 to 2." in found.out and r"\begin{tabular}{lrrrr}" in found.out
     assert found.out.partition("\\toprule\n")[2].splitlines() == [
-        r"model & my\_club, accuracy \% & pairs, rmse & umls, mrr \\",
+        r"model & my\_club, accuracy \% & pairs, rmse & umls, mrr & wn18rr, mrr \\",
         r"\midrule",
-        r"galit & 55.00 $\pm$ 1.00 & \textbf{0.2500} & \textbf{0.9000} \\",
-        r"gcn: b & \textbf{75.00 $\pm$ 1.00} &  &  \\",
-        r"gcn: c & nan &  &  \\",
-        r"gcn &  & 0.7500 &  \\",
-        r"{[}a\textbar{}b]{*} &  &  & 0.7000 \\",
-        r"galit &  &  & 0.8000 \\",
+        r"galit & 55.00 $\pm$ 1.00 & \textbf{0.2500} & \textbf{0.9000} &  \\",
+        r"gcn: b & \textbf{75.00 $\pm$ 1.00} &  &  &  \\",
+        r"gcn: c & nan &  &  &  \\",
+        r"gcn &  & 0.7500 &  & 0.4000 \\",
+        r"{[}a\textbar{}b]{*} &  &  & 0.7000 &  \\",
+        r"galit &  &  & 0.8000 &  \\",
         r"\bottomrule",
         r"\end{tabular}",
         "% my_club: galit: `graphzoo galit`",
@@ -316,6 +317,7 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
         "% pairs: gcn: `graphzoo gcn`",
         "% umls: [a|b]*: `graphzoo [a|b]*`",
         *["% umls: galit: `graphzoo galit`"] * 2,
+        "% wn18rr: gcn: `graphzoo gcn`",
     ]
 
 

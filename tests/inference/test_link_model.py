@@ -20,7 +20,7 @@ import graphzoo
 from graphzoo.datamodules import LinkDataModule, base
 from graphzoo.datasets import LinkGraph, LinkSplit, link_graph_from_files
 from graphzoo.errors import GraphzooDataWarning, UsageError
-from graphzoo.inference import forks, link_scoring, trained
+from graphzoo.inference import link_scoring, trained
 from graphzoo.inference import sources as sources_module
 from graphzoo.metrics import link_figures
 from graphzoo.ops.of_weights import OfWeights
@@ -797,11 +797,7 @@ def test_predictions_are_averaged_over_draws_like_evaluation(link_runs, monkeypa
     assert (found[1] - found[3]).abs().max() > 1e-3, "noise matters"
 
 
-def test_a_forked_process_uses_one_thread(model, monkeypatch):
-    monkeypatch.setattr(forks, "_first", -1)  # the parent's number
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    asked = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+def test_a_forked_process_uses_one_thread(model, in_forked_process):
     with pytest.warns(UserWarning, match="forked after a model was loaded"):
         model.predict([0], k=1)
-    assert asked == [1]
+    assert in_forked_process == [1]

@@ -21,7 +21,6 @@ from graphzoo.datamodules import KGDataModule, NodeDataModule, base
 from graphzoo.datamodules import nodes as nodes_module
 from graphzoo.datasets import NodeGraph, node_graph_from_data, node_graph_from_files
 from graphzoo.errors import UsageError
-from graphzoo.inference import forks
 from graphzoo.inference import sources as sources_module
 from graphzoo.inference import trained as trained_module
 from graphzoo.layers.noise import in_evaluation
@@ -567,11 +566,7 @@ def test_a_data_module_instead_of_a_graph_is_refused(trained, module, part):
         graphzoo.load(trained[0], data=module())
 
 
-def test_a_forked_process_uses_one_thread(model, monkeypatch):
-    monkeypatch.setattr(forks, "_first", -1)  # the parent's number
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    asked = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+def test_a_forked_process_uses_one_thread(model, in_forked_process):
     with pytest.warns(UserWarning, match="forked after a model was loaded"):
         model.predict([0])
-    assert asked == [1]
+    assert in_forked_process == [1]

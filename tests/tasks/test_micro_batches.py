@@ -306,7 +306,9 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
     assert validated(746) == validated(None) == [3, 6, 9, 12, 15]
 
 
-@pytest.mark.parametrize(("every", "interval", "validated"), [(None, 3, [3, 6]), (1, 2, [2, 4, 6, 8])])
+@pytest.mark.parametrize(
+    ("every", "interval", "validated"), [(None, 3, [3, 6]), (1, 2, [2, 4, 6, 8]), (1, 3, [3, 7])]
+)
 def test_validations_are_those_of_whole_batches_and_are_predicted(tmp_path, every, interval, validated):
     """An epoch has four batches, of two micro-batches except for the last, which has one."""
     for micro_batch_size in (746, None):
