@@ -187,25 +187,30 @@ def to_markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def _to_latex(shown: Sequence[tuple[Mapping[str, Any], str]], lines: Sequence[Sequence[str]]) -> str:
-    """Models by data sets and metrics, for the LaTeX package booktabs; commands are comments below."""
+    """Models by data sets and metrics, for the LaTeX package booktabs, with what differs as notes.
+
+    Commands are comments below.
+    """
     columns: dict[str, list[float]] = {}  # means
-    table: dict[tuple[str, int], dict[str, tuple[float, str]]] = {}
+    notes: dict[str, int] = {}
+    table: dict[tuple[str, int], dict[str, tuple[float, str, str]]] = {}
     for (row, metric), line in zip(shown, lines, strict=True):
         cells = dict(zip(_COLUMNS, (visible(text).translate(_LATEX) for text in line), strict=True))
         column = f"{cells['data']}, {cells['metric']} {cells['protocol']}".rstrip()
         # Of two scores the larger one is better.
         score = row["metrics"][metric]["mean"] * (-1 if is_error(metric) else 1)
         columns.setdefault(column, []).append(-math.inf if math.isnan(score) else score)
+        mark = rf"$^{{{notes.setdefault(note, len(notes) + 1)}}}$" if (note := cells["differs"]) else ""
         # Rows with and without a recipe may have the same name.
         same = sum(name == cells["model"] and column in found for (name, _), found in table.items())
-        table.setdefault((cells["model"], same), {})[column] = score, cells["ours"]
+        table.setdefault((cells["model"], same), {})[column] = score, cells["ours"], mark
     body = []
     for (name, _), found in table.items():
         body.append([name])
         for column, scores in columns.items():
-            score, text = found.get(column, (math.nan, ""))
+            score, text, mark = found.get(column, (math.nan, "", ""))
             is_best = len(scores) > 1 and score == max(scores)
-            body[-1].append(rf"\textbf{{{text}}}" if is_best else text)
+            body[-1].append((rf"\textbf{{{text}}}" if is_best else text) + mark)
     head, *rows = (" & ".join(cells) + r" \\" for cells in [["model", *columns], *body])
     runs = {len(row["metrics"][metric]["values"]) for row, metric in shown}
     counts = " to ".join(map(str, sorted({min(runs), max(runs)})))
@@ -214,6 +219,7 @@ def _to_latex(shown: Sequence[tuple[Mapping[str, Any], str]], lines: Sequence[Se
         f"% Mean and sample standard deviation; number of runs: {counts}.",
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         *(r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"),
+        *(rf"\par{{\footnotesize $^{{{number}}}$ {note}\par}}" for note, number in notes.items()),
         *(f"% {visible(': '.join((line[0], line[1], line[-1])))}" for line in lines if line[-1]),
     ]
     return "\n".join(texts) + "\n"

@@ -279,12 +279,12 @@ def test_csv_has_the_chosen_metric_and_commands(tmp_path, cli):
 
 
 def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli):
-    def write(folder, model, data, metric, values, recipe=None):
+    def write(folder, model, data, metric, values, recipe=None, differs=None):
         mean = sum(values) / len(values)
         figure = {"mean": mean, "std": 0.01 if values[1:] else None, "paper": None, "paper_std": None}
         row = {"model": model, "data": data, "recipe": recipe, "command": f"graphzoo {model}"}
         (tmp_path / folder).mkdir()
-        content = {**row, "metrics": {f"test/{metric}": {**figure, "values": values}}}
+        content = {**row, "differs": differs, "metrics": {f"test/{metric}": {**figure, "values": values}}}
         (tmp_path / folder / "row.json").write_text(json.dumps(content))
 
     write("a", "galit", "my_club", "acc", [0.5, 0.6])
@@ -292,24 +292,26 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
     write("c", "gcn", "my_club", "acc", [math.nan])
     write("d", "galit", "pairs", "rmse", [0.25])
     write("e", "gcn", "pairs", "rmse", [0.75])
-    write("f", "galit", "umls", "mrr", [0.9])
-    write("g", "galit", "umls", "mrr", [0.8], recipe="galit/umls")
+    write("f", "galit", "umls", "mrr", [0.9], differs="filtered_ce")
+    write("g", "galit", "umls", "mrr", [0.8], recipe="galit/umls", differs="5 epochs")
     write("h", "[a|b]*", "umls", "mrr", [0.7])
-    write("i", "gcn", "wn18rr", "mrr", [0.4])
+    write("i", "gcn", "wn18rr", "mrr", [0.4], differs="filtered_ce")
     found = cli("results", tmp_path, "--format=latex", "--commands")
     assert found.status == 0, found.err
     assert "number of runs: 1 to 2." in found.out and r"\begin{tabular}{lrrrr}" in found.out
     assert found.out.partition("\\toprule\n")[2].splitlines() == [
         r"model & my\_club, accuracy \% & pairs, rmse & umls, mrr & wn18rr, mrr \\",
         r"\midrule",
-        r"galit & 55.00 $\pm$ 1.00 & \textbf{0.2500} & \textbf{0.9000} &  \\",
+        r"galit & 55.00 $\pm$ 1.00 & \textbf{0.2500} & \textbf{0.9000}$^{1}$ &  \\",
         r"gcn: b & \textbf{75.00 $\pm$ 1.00} &  &  &  \\",
         r"gcn: c & nan &  &  &  \\",
-        r"gcn &  & 0.7500 &  & 0.4000 \\",
+        r"gcn &  & 0.7500 &  & 0.4000$^{1}$ \\",
         r"{[}a\textbar{}b]{*} &  &  & 0.7000 &  \\",
-        r"galit &  &  & 0.8000 &  \\",
+        r"galit &  &  & 0.8000$^{2}$ &  \\",
         r"\bottomrule",
         r"\end{tabular}",
+        r"\par{\footnotesize $^{1}$ filtered\_ce\par}",
+        r"\par{\footnotesize $^{2}$ 5 epochs\par}",
         "% my_club: galit: `graphzoo galit`",
         "% my_club: gcn: b: `graphzoo gcn`",
         "% my_club: gcn: c: `graphzoo gcn`",
