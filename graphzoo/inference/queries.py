@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import clean, read_bytes
+from graphzoo.datasets.files.tables import clean, csv_delimiter, read_bytes
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, query_columns, read_triples
 from graphzoo.datasets.node.own_csv import ID_COLUMNS
@@ -41,9 +41,9 @@ class QueryFile:
 def read_queries(path: Path) -> QueryFile:
     """Read queries from a text file, which may be compressed by gzip.
 
-    A line is `head relation ?`, `? relation tail` or `head relation`. Columns are separated by tabs, or by
-    commas in a `.csv` file. An empty field counts as "?", and blank lines are skipped. The first line may be
-    a header with two or three of the words head, relation and tail, in any order; the other headers that
+    A line is `head relation ?`, `? relation tail` or `head relation`. Columns are separated as in
+    `read_triples`. An empty field counts as "?", and blank lines are skipped. The first line may be a header
+    with two or three of the words head, relation and tail, in any order; the other headers that
     `read_triples` knows are accepted, too. Above the queries, lines that begin with "# " or "% " are comments
     or a header, and so are lines of one column that begin with # or %.
 
@@ -53,7 +53,7 @@ def read_queries(path: Path) -> QueryFile:
     is_csv = _is_csv(path)
     queries = QueryFile(str(path))
     columns: Sequence[str] | None = None
-    for line, fields in _rows(path, is_csv=is_csv):
+    for line, fields in _rows(path, csv_delimiter if is_csv else None):
         if columns is None:
             is_marked = fields[0].startswith(("# ", "% ") if len(fields) > 1 else ("#", "%"))
             columns = query_columns([fields[0].lstrip("#% "), *fields[1:]] if is_marked else fields)
@@ -109,7 +109,7 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
     """
     is_csv = _is_csv(path)
     rows = []
-    for line, fields in _rows(path, is_csv=is_csv):
+    for line, fields in _rows(path, (lambda _: ",") if is_csv else None):
         whole = ",".join(fields).strip()  # a file with one name per line may have commas in names
         is_name = is_csv and known is not None and known.get(whole) is not None
         is_kept = known is not None and known.get(fields[0]) is not None  # with its blanks
@@ -196,13 +196,13 @@ def _is_csv(path: Path) -> bool:
     return ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
 
 
-def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every line that is not blank."""
+def _rows(path: Path, delimiter_of: Callable[[str], str] | None) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every line that is not blank; `delimiter_of` is for the text of a CSV."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a file with one entry per line")
     text = clean(read_bytes(path), str(path)).decode()
-    if is_csv:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    if delimiter_of is not None:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
         try:
             for fields in reader:
                 if any(value.strip() for value in fields):
@@ -217,7 +217,8 @@ def _rows(path: Path, *, is_csv: bool) -> Iterator[tuple[int, list[str]]]:
 
 def _separator_hint(fields: list[str], *, is_csv: bool) -> str:
     if is_csv:
-        return "; in a .csv file, separate the columns by commas"
-    if "," in fields[0]:
-        return "; if commas separate the columns, the file name must end in .csv"
+        return "; in a .csv file, separate the columns by commas or semicolons"
+    for mark, name in ((",", "commas"), (";", "semicolons")):
+        if mark in fields[0]:
+            return f"; if {name} separate the columns, the file name must end in .csv"
     return "; separate the columns by tabs"

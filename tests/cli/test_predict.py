@@ -123,6 +123,7 @@ def test_candidates(predict, queries, tmp_path):
         ("bom.tsv", "\ufeff" + QUERIES),
         ("blank.txt", "\n" + QUERIES.replace("\n", "\n\n")),
         ("commas.csv", QUERIES.replace("\t", ",")),
+        ("semicolons.csv", QUERIES.replace("\t", ";")),
         (
             "quoted.csv",
             'head,relation,tail\n"steroid","interacts_with",\n,treats,disease_or_syndrome\nvirus,causes,?\n',
@@ -161,6 +162,7 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
             "q.tsv, line 2: expected 2 or 3 columns .* got 1; separate",
         ),
         ("q.tsv", b"virus,causes,?\n", "line 1: .* got 1; if commas separate the columns"),
+        ("q.tsv", b"virus;causes;?\n", "line 1: .* got 1; if semicolons separate the columns"),
         ("q.csv", b"virus\tcauses\t?\n", "line 1: .* got 1; in a .csv file, separate the columns by commas"),
         ("q.tsv", b"a\tb\tc\td\n", "line 1: expected 2 or 3 columns .* got 4"),
         ("q.tsv", b"head\trelation\nvirus\tcauses\t?\n", "line 2: expected 2 columns .* got 3"),

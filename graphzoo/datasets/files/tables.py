@@ -22,6 +22,7 @@ from graphzoo.system.regular_files import read_regular
 # Delimiters with which double quotes enclose a field.
 QUOTED = ",;"
 _MARK = b"\xef\xbb\xbf"
+_PEEKED = 1 << 16  # characters, below the limit of the csv module for a field
 _EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
@@ -159,6 +160,23 @@ def delimiter_of(line: str) -> str:
     """
     mark = "\t" if "\t" in line else max(",;|", key=line.count)
     return mark if mark in line else ""
+
+
+def csv_delimiter(text: str) -> str:
+    r"""The delimiter of a CSV text: the semicolon if it makes more fields of the first line than the comma.
+
+    Lines that begin with # or % may be comments, so they count only if there are no others.
+
+    >>> csv_delimiter("# of a, b\na;r, s;b"), csv_delimiter('"a;b";r;c'), csv_delimiter("a;b,r,c")
+    (';', ';', ',')
+    """
+    lines = text[:_PEEKED].split("\n")
+    first = next((line for line in lines if line.strip() and line[0] not in "#%"), lines[0])
+
+    def width(delimiter: str) -> int:
+        return len(next(csv.reader([first], delimiter=delimiter), []))
+
+    return ";" if width(";") > width(",") else ","
 
 
 def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = QUOTED) -> list[str]:

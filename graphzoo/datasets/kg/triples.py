@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from graphzoo.datasets.files.tables import Column, clean, header_order, parse_columns, read_bytes
+from graphzoo.datasets.files.tables import (
+    Column,
+    clean,
+    csv_delimiter,
+    header_order,
+    parse_columns,
+    read_bytes,
+)
 from graphzoo.datasets.files.text import as_row, ignored_columns, is_missing, names_of
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
@@ -35,6 +42,7 @@ _HEADERS = (
 _LETTERS = (("h", "r", "t"), ("s", "p", "o"))
 _OURS = "write head<TAB>relation<TAB>tail in a .tsv file"
 _NOT_READ = f"; N-Triples and Turtle are not read: {_OURS}"
+_SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _COLUMN_WORD = re.compile(r"[#%:?]? *[^\W\d][\w -]{0,29}")
 
 
@@ -73,13 +81,13 @@ class Columns:
 def read_triples(path: str | Path) -> Columns:
     """Read the triples of a TSV, CSV or plain text file, which may be gzipped.
 
-    Columns are separated by commas if the name has `.csv`, else by tabs. The first line is a header if it has
-    the words head, relation, tail in any order. Other accepted headers are subject, predicate or relation,
-    object; source, relation or type, target; from, relation, to; and head, rel, tail. A word may begin with
-    a question mark, as in results of SPARQL. Further columns of a header are ignored, and `notices` names
-    them. Lines at the top are comments if they begin with # or % followed by a space, or begin with # or %
-    and do not have three columns. A byte order mark and CRLF line ends are accepted. Quotes enclose a name in
-    CSV only.
+    Columns are separated by tabs; if the name has `.csv`, by commas, or by semicolons if the first line has
+    more of these. The first line is a header if it has the words head, relation, tail in any order. Other
+    accepted headers are subject, predicate or relation, object; source, relation or type, target; from,
+    relation, to; and head, rel, tail. A word may begin with a question mark, as in results of SPARQL. Further
+    columns of a header are ignored, and `notices` names them. Lines at the top are comments if they begin
+    with # or % followed by a space, or begin with # or % and do not have three columns. A byte order mark and
+    CRLF line ends are accepted. Quotes enclose a name in CSV only.
 
     Raises:
         DataError: if the file cannot be read, is not UTF-8 or has no triples, a line has the wrong number of
@@ -96,8 +104,9 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     if not data.strip():
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
     # Without quotes, a comma is a separator wherever it stands, as a tab is.
+    separator = csv_delimiter(data[: 1 << 16].decode(errors="ignore")) if is_csv else "\t"
     has_quotes = is_csv and b'"' in data
-    columns = _read_quoted(data, source) if has_quotes else _read_plain(data, source, "," if is_csv else "\t")
+    columns = (_read_quoted if has_quotes else _read_plain)(data, source, separator)
     if not len(columns):
         raise DataError(f"{source}: no triples; write one per line: head, relation, tail")
     # With tabs between its terms, a line of N-Triples has three columns, and its full stop is in the tail.
@@ -266,7 +275,7 @@ def _recurs(first: tuple[str, ...], columns: Mapping[str, Columns]) -> bool:
 
 
 def _read_plain(data: bytes, source: str, separator: str) -> Columns:
-    """Read fields between which a tab, or a comma in a text without quotes, is the separator."""
+    """Read fields between which a tab, or a comma or semicolon in a text without quotes, is the separator."""
     data = data.rstrip(b"\n")
     form = _Form.of((line.decode() for line in io.BytesIO(data)), separator, source)
     codes = np.frombuffer(data, dtype=np.uint8)
@@ -285,12 +294,13 @@ def _read_plain(data: bytes, source: str, separator: str) -> Columns:
     return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
 
 
-def _read_quoted(data: bytes, source: str) -> Columns:
-    """Read comma-separated fields, of which some are in quotes."""
+def _read_quoted(data: bytes, source: str, separator: str) -> Columns:
+    """Read fields separated by commas or semicolons, of which some are in quotes."""
     text = data.decode().rstrip("\n")
-    form = _Form.of(io.StringIO(text), ",", source)
+    form = _Form.of(io.StringIO(text), separator, source)
     lines = text.split("\n", form.comments)
-    reader = csv.reader(io.StringIO((lines[form.comments :] or [""])[0] + "\n", newline=""), strict=True)
+    body = io.StringIO((lines[form.comments :] or [""])[0] + "\n", newline="")
+    reader = csv.reader(body, delimiter=separator, strict=True)
     try:
         rows = list(reader) if len(lines) > form.comments else []
     except csv.Error as error:
@@ -354,7 +364,8 @@ class _Form:
 
 def _fields(line: str, delimiter: str) -> list[str]:
     try:
-        return next(csv.reader([line])) if delimiter == "," and line else line.split(delimiter)
+        is_csv = line and delimiter != "\t"
+        return next(csv.reader([line], delimiter=delimiter)) if is_csv else line.split(delimiter)
     except csv.Error:  # the error comes when the line is read as a triple
         return [line]
 
@@ -367,9 +378,9 @@ def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: 
         found_text = f"{found} column{'s' * (found != 1)} ({shown!r})"
     if bad_lines > 1:
         found_text += f" ({bad_lines:,} wrong lines)"
-    separator = "tabs" if form.delimiter == "\t" else "commas"
+    separators = _SEPARATORS[form.delimiter]
     return (
-        f"{source}, line {line}: expected {form.width} columns separated by {separator}, got {found_text}"
+        f"{source}, line {line}: expected {form.width} columns separated by {separators}, got {found_text}"
         + _remedy(content, found, form)
     )
 
@@ -388,10 +399,13 @@ def _remedy(content: str, found: int, form: _Form) -> str:
         return "; remove it"
     if found != 1:
         return ""
-    if ";" in content:
-        return f"; separate the columns by {'commas' if form.delimiter == ',' else 'tabs'}"
-    if form.delimiter == ",":
-        return "; name a tab-separated file .tsv" if "\t" in content else ""
+    if ";" in content and form.delimiter == "\t":
+        return "; name a semicolon-separated file .csv"
+    if form.delimiter != "\t":
+        if "\t" in content:
+            return "; name a tab-separated file .tsv"
+        other = "," if form.delimiter == ";" else ";"
+        return "; separate the columns by the same character in all lines" if other in content else ""
     if "," in content:
         return "; name a comma-separated file .csv"
     return "; replace the spaces by tabs" if " " in content else "; separate the columns by tabs"

@@ -63,6 +63,15 @@ def test_a_csv_reads_alike_with_quotes_and_without(write):
     assert rows(read_triples(write("t.csv", f"{long},r,b\n".encode()))) == [(long, "r", "b")]
 
 
+def test_semicolons_separate_a_csv_as_commas_do(write):
+    lines = b"# by hand, in May\nTail;relation;head;note\n"
+    plain = read_triples(write("a.csv", lines + b"b, c;r;a;x\nd;s, t;a;\n"))
+    quoted = read_triples(write("b.csv", lines + b'"b, c";r;a;x\nd;"s, t";a;";"\n'))
+    assert rows(plain) == rows(quoted) == [("a", "r", "b, c"), ("a", "s, t", "d")]
+    assert plain.first_line == quoted.first_line == 3
+    assert rows(read_triples(write("c.csv", b"a;b,r,c\n"))) == [("a;b", "r", "c")]
+
+
 def test_a_tsv_header_is_dropped_but_single_letters_are_data(write):
     assert rows(read_triples(write("a.tsv", b"Subject\tPredicate\tObject\nx\tr\ty\n"))) == [("x", "r", "y")]
     assert rows(read_triples(write("b.tsv", b"h\tr\tt\n"))) == [("h", "r", "t")]
@@ -89,7 +98,9 @@ DAMAGE = {
     "blanks": ("t.txt", b"a r b\n", ["line 1", "got 1 column", "spaces by tabs"]),
     "commas": ("t.txt", b"a,r,b\n", ["line 1", ".csv"]),
     "two blank lines": ("t.txt", GOOD + b"\n\n" + GOOD, ["a blank line (2 wrong lines); remove it"]),
-    "semicolons": ("t.csv", b"a;r;b\n", ["line 1", "separate the columns by commas"]),
+    "semicolons": ("t.txt", b"a;r;b\n", ["line 1", "name a semicolon-separated file .csv"]),
+    "semicolons, then commas": ("t.csv", b"a;r;b\na,r,c\n", ["line 2", "by semicolons, got 1", "the same"]),
+    "commas, then semicolons": ("t.csv", b"a,r,b\na;r;c\n", ["line 2", "by commas, got 1", "the same"]),
     "tabs for commas": ("t.csv", GOOD, ["line 1", "name a tab-separated file .tsv"]),
     "n-triples": ("t.txt", b"<a> <r> <b> .\n", ["N-Triples", "head<TAB>relation<TAB>tail"]),
     "n-triples below a header": ("t.tsv", b"?s\t?p\t?o\n<a>\t<r>\t<b> .\n", ["line 2", "N-Triples", "<TAB>"]),
