@@ -226,16 +226,21 @@ def _without_marks(fields: Sequence[str]) -> list[str]:
 
 
 def query_columns(fields: Sequence[str]) -> list[str] | None:
-    """The columns of a header of queries as "head", "relation" and "tail"; None if it is not a header.
+    """The columns of a header of queries, "" for further ones; None if it is not a header.
 
     >>> query_columns(["Predicate", "subject"]), query_columns(["h", "?", "t"])
     (['relation', 'head'], None)
+    >>> query_columns(["", "head", "relation", "tail"])
+    ['', 'head', 'relation', 'tail']
     """
     names = [field.strip().lower() for field in _without_marks(fields)]
     # "h r" may be a query, but "h r t" cannot: a query has only two of the three.
     for header in (*_HEADERS, *(_LETTERS if len(names) == 3 else ())):
-        if header[1] in names and len(names) > 1 and set(names) <= set(header):
-            return [_HEADER[header.index(name)] for name in names]
+        if header[1] not in names or len(names) < 2:
+            continue
+        # A line of up to three columns could be a query; a longer one cannot.
+        if set(names) <= set(header) or (len(names) > 3 and len(set(names) & set(header)) > 1):
+            return [_HEADER[header.index(name)] if name in header else "" for name in names]
     return None
 
 
