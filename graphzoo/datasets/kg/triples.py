@@ -46,7 +46,6 @@ _NOT_READ = f"; N-Triples and Turtle are not read: {_OURS}"
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 # Such as `:START_ID(Person)`, and `n.name` and `type(r)` of Cypher.
 _COLUMN_WORD = re.compile(r"[#%:?]? *[^\W\d][\w .:()-]{0,29}")
-_GROUP = re.compile(r"(?<=_ID)\(.*\)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -217,12 +216,8 @@ def triples_from_table(table: Any, source: str = "triples") -> Columns:
 
 
 def _without_marks(fields: Sequence[str]) -> list[str]:
-    """Names of columns without the question mark of SPARQL's variables and the groups of Neo4j's ids.
-
-    >>> _without_marks(["?subject", ":START_ID(Person)"])
-    ['subject', ':START_ID']
-    """
-    return [_GROUP.sub("", field.strip().removeprefix("?")) for field in fields]
+    """Names of columns without the question mark with which SPARQL begins the name of a variable."""
+    return [field.strip().removeprefix("?") for field in fields]
 
 
 def query_columns(fields: Sequence[str]) -> list[str] | None:
