@@ -140,7 +140,12 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         problems.encode(known, names, lines)
         # The first column of a table of nodes may have any name.
         is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
-        problems.check("\n  if the first line is a header, call the column node" if is_header else "")
+        hint = "\n  if the first line is a header, call the column node" if is_header else ""
+        if not names[0]:
+            hint = (
+                "\n  the first column has no name, as an index of pandas; drop it: to_csv(..., index=False)"
+            )
+        problems.check(hint)
     return names
 
 

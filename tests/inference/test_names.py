@@ -60,6 +60,11 @@ def test_a_first_line_of_other_words_may_be_a_header(tmp_path):
         with pytest.raises(UsageError) as refused:
             read_names(path, known)
         assert ("if the first line is a header, call the column node" in str(refused.value)) == says_so
+    path.write_text(",customer\n0,a\n1,b\n")
+    with pytest.raises(
+        UsageError, match=r"the first column has no name, .*; drop it: to_csv\(..., index=False"
+    ):
+        read_names(path, known)
 
 
 @pytest.mark.parametrize("header", ["node", "Name", "entity", "source", None])
