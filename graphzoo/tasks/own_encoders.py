@@ -49,19 +49,22 @@ def check_interface(encoder: Any) -> None:
             f"That of a {kind.__name__} takes {', '.join(placed)}{by_name}"
         ) from error
     if not type(encoder).__module__.startswith("graphzoo."):
-        encoder.register_forward_hook(_check_states)
+        encoder.register_forward_hook(_check_states, with_kwargs=True)
 
 
-def _check_states(encoder: Any, inputs: tuple[Any, ...], states: Any) -> None:
+def _check_states(encoder: Any, placed: tuple[Any, ...], named: dict[str, Any], states: Any) -> None:
     if isinstance(states, Tensor) and is_traced(states):
         return
     kind = next(kind for kind in _KINDS if isinstance(encoder, kind))
+    given = dict(zip(_KINDS[kind][0], placed, strict=False)) | named
     width = int(encoder.out_channels)
     if kind is QueryEncoder:
-        graph, head, *_ = inputs
-        expected = [graph.num_nodes, head.numel(), width]
-    else:
-        expected = [inputs[0].shape[0] if kind is NodeEncoder else inputs[0].num_nodes.numel(), width]
+        expected = [given["graph"].num_nodes, given["head"].numel(), width]
+    elif kind is PairEncoder:
+        expected = [given["subgraphs"].num_nodes.numel(), width]
+    else:  # a tensor, or a PyG `Data`
+        x = given["x"]
+        expected = [x.shape[0] if isinstance(x, Tensor) else x.num_nodes, width]
     got = list(states.shape) if isinstance(states, Tensor) else f"a {type(states).__name__}"
     if got != expected:
         raise UsageError(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch_geometric.data import Data
 
 from graphzoo.encoders import GALiT, NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError
@@ -127,6 +128,15 @@ def test_states_of_another_shape_are_refused(kind, made, message):
     built(kind)(*given, **named)
     with pytest.raises(UsageError, match=message):
         built(kind, make=lambda: made)(*given, **named)
+
+
+def test_encoders_may_be_called_by_keywords_and_with_a_graph_of_pyg():
+    (graph, head, relation), _ = inputs(Query)
+    assert built(Query)(graph, head=head, relation=relation).shape == (N, B, D)
+    (subgraphs,), _ = inputs(Pair)
+    assert built(Pair)(subgraphs=subgraphs).shape == (B, D)
+    (x, edge_index), named = inputs(Node)
+    assert built(Node)(Data(x=x, edge_index=edge_index), **named).shape == (N, D)
 
 
 def test_states_of_graphzoos_own_encoders_are_not_checked_in_every_call():
