@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphzoo.datasets import AnswerIndex, KnowledgeGraph, load_knowledge_graph, read_triples
 from graphzoo.datasets.files.cache import OTHER_NAMES, find_split
-from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.files.text import listing, warn
 from graphzoo.datasets.kg.build import build, from_triples, label_files, with_labels
 from graphzoo.datasets.kg.graph import SPLITS, parts_of
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines
@@ -83,7 +83,10 @@ def _from_files(paths: Sequence[str | PathLike[str]], relations: tuple[str, ...]
         present = {split: find_split(folder, split) for split in SPLITS}
         files = {split: path for split, path in present.items() if path is not None}
         if "train" not in files:
-            raise UsageError(f"{folder}: holds no train.txt, .tsv or .csv (also .gz)")
+            raise UsageError(
+                f"{folder}: no train.txt, train.tsv or train.csv (.gz allowed); the folder has "
+                f"{listing(folder)}"
+            )
     if len(files) == 1 and folder.suffix == ".npz":
         return KnowledgeGraph.load(folder)
     columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.tables import clean, csv_delimiter, read_bytes
-from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.files.text import ignored_columns, warn
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, query_columns, read_triples
 from graphzoo.datasets.node.own_csv import ID_COLUMNS
 from graphzoo.errors import UsageError
@@ -23,6 +23,7 @@ from graphzoo.inference.scoring import Queries
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
 _NAME_HEADERS = {"entity", "source", *ID_COLUMNS}
+_NAMED = "name the columns head, relation, tail"
 _SHOWN = 5
 _Names = Vocabulary | NodeNames
 
@@ -56,13 +57,23 @@ def read_queries(path: Path) -> QueryFile:
     for line, fields in _rows(path, csv_delimiter if is_csv else None):
         if columns is None:
             is_marked = fields[0].startswith(("# ", "% ") if len(fields) > 1 else ("#", "%"))
-            columns = query_columns([fields[0].lstrip("#% "), *fields[1:]] if is_marked else fields)
+            header = [fields[0].lstrip("#% "), *fields[1:]] if is_marked else fields
+            columns = query_columns(header)
+            if columns is not None:
+                unused = [name for name, column in zip(header, columns, strict=True) if not column]
+                for notice in ignored_columns(str(path), unused):
+                    warn(notice)
             if columns is not None or is_marked:
                 continue
             columns = _COLUMNS
-        if len(fields) not in (2, 3) or (columns is not _COLUMNS and len(fields) != len(columns)):
-            wanted = "2 or 3" if columns is _COLUMNS else str(len(columns))
+        has_header = columns is not _COLUMNS
+        if len(fields) not in ((len(columns),) if has_header else (2, 3)):
+            wanted = str(len(columns)) if has_header else "2 or 3"
             hint = _separator_hint(fields, is_csv=is_csv) if len(fields) == 1 else ""
+            if len(fields) > len(columns):
+                remedies = ["put a name that contains the separator in quotes"] if is_csv else []
+                remedies += [] if has_header else [f"{_NAMED}, ... in line 1"]
+                hint = f"; {', or '.join(remedies)}" if remedies else ""
             raise UsageError(
                 f"{path}, line {line}: expected {wanted} columns (head, relation, tail; ? for the answer), "
                 f"got {len(fields)}{hint}"
@@ -78,8 +89,10 @@ def read_queries(path: Path) -> QueryFile:
         if head == tail == _UNKNOWN:
             raise UsageError(f"{path}, line {line}: both head and tail are missing; give one of them")
         if _UNKNOWN not in (head, tail):
+            hint = f"\n  if it is a header, {_NAMED}" if not (has_header or queries.line) else ""
             raise UsageError(
                 f"{path}, line {line}: neither head nor tail is '?'; to score given facts use --score {path}"
+                + hint
             )
         queries.entity.append(tail if head == _UNKNOWN else head)
         queries.relation.append(relation)
@@ -127,7 +140,12 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         problems.encode(known, names, lines)
         # The first column of a table of nodes may have any name.
         is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
-        problems.check("\n  if the first line is a header, call the column node" if is_header else "")
+        hint = "\n  if the first line is a header, call the column node" if is_header else ""
+        if not names[0]:
+            hint = (
+                "\n  the first column has no name, as an index of pandas; drop it: to_csv(..., index=False)"
+            )
+        problems.check(hint)
     return names
 
 
@@ -140,7 +158,7 @@ def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabula
     problems = UnknownNames(queries.source)
     entity = problems.encode(entities, _known_or_stripped(queries.entity, entities), queries.line)
     relation = problems.encode(relations, _known_or_stripped(queries.relation, relations), queries.line)
-    problems.check()
+    problems.check(problems.header_hint(queries.line, 2))
     asks_head = ~torch.tensor(queries.asks_tail, dtype=torch.bool)
     return Queries(entity, relation + asks_head * len(relations))
 
@@ -158,7 +176,9 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
         problems.encode(vocabulary, list(names), lines)
         for vocabulary, names in ((entities, facts.head), (relations, facts.relation), (entities, facts.tail))
     ]
-    problems.check()
+    asks = (entities, _UNKNOWN) in problems.first
+    hint = "\n  to ask for an entity, use predict, on the command line --queries" if asks else ""
+    problems.check(hint or problems.header_hint(lines, 3))
     return torch.stack(ids)
 
 
@@ -178,6 +198,12 @@ class UnknownNames:
                     key = (vocabulary, name)
                     self.first[key] = min(self.first.get(key, line), line)
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
+
+    def header_hint(self, lines: Sequence[int], width: int) -> str:
+        """A hint if all of the `width` names of the first line are unknown, and none of the second."""
+        unknown = [list(self.first.values()).count(line) for line in lines[:2]]
+        is_header = self.unit == "line" and unknown == [width, 0]
+        return f"\n  if the first line is a header, {_NAMED}" if is_header else ""
 
     def check(self, hint: str = "") -> None:
         """Raise a `UsageError` if there are unknown names: five of them, with lines and nearest names."""

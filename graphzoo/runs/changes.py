@@ -36,6 +36,7 @@ _SAME_PROTOCOL = {
 }
 # Of the Trainer, beside what tells runs apart.
 _TRAINING = ("trainer.overfit_batches", "trainer.callbacks")
+_ENCODER = "model.encoder.class_path"
 _SECTIONS = ("model", "data", "trainer", "optimizer", "lr_scheduler")
 
 
@@ -101,9 +102,14 @@ def changed_protocol(record: Record, *, ablation: bool = False) -> str:
         and not (name == "data.protocol" and _is_ogbs(values, record))
         and not (ablation and name.startswith("model."))
     }
-    # what leaves part of the data out weighs most, then the length of training
+    # another encoder weighs most, then what leaves part of the data out, and the length of training
     order = sorted(
-        changed, key=lambda name: (not name.startswith("trainer.limit_"), "max_epochs" not in name)
+        changed,
+        key=lambda name: (
+            name != _ENCODER,
+            not name.startswith("trainer.limit_"),
+            "max_epochs" not in name,
+        ),
     )
     texts = [_change(name, *changed[name]) for name in order[:_MOST_NAMED]]
     more = [f"and {len(order) - _MOST_NAMED} more"] if len(order) > _MOST_NAMED else []
@@ -118,6 +124,8 @@ def _is_ogbs(values: tuple[Any, Any], record: Record) -> bool:
 
 
 def _change(name: str, value: Any, usual: Any) -> str:
+    if name == _ENCODER:
+        return f"encoder {str(value).rpartition('.')[2]}"
     if name == "trainer.callbacks":
         texts = [" ".join(map(str, _words_of(entry))) for entry in value or []]
         return ", ".join(texts) or "no " + " ".join(map(str, _words_of(usual[0])))

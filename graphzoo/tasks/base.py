@@ -38,6 +38,7 @@ from graphzoo.tasks.finite import describe_weights, stopped, texts_of_processes
 from graphzoo.tasks.halved_steps import HalvedSteps
 from graphzoo.tasks.losses import LogsLosses
 from graphzoo.tasks.micro_batches import MicroBatches
+from graphzoo.tasks.own_encoders import check_interface
 from graphzoo.tasks.start_weights import StartWeights
 from graphzoo.tasks.training_data import ChecksData, data_described
 from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
@@ -131,7 +132,8 @@ class Task(ChecksData, LogsLosses):
         """Build encoder and decoder for a training graph of these sizes.
 
         Raises:
-            UsageError: if there is no factory, or the encoder is of a kind that the task cannot use.
+            UsageError: if there is no factory, or the encoder is of a kind that the task cannot use, or does
+                not keep to the interface of its kind.
         """
         if self._factory is None:
             raise UsageError(
@@ -146,6 +148,7 @@ class Task(ChecksData, LogsLosses):
             raise UsageError(
                 f"{message}\nModels with one: {', '.join(models_with(row.accepts))}" if row else message
             )
+        check_interface(encoder)
         self.spec, self.encoder = spec, encoder
         self.decoder = self.build_decoder(encoder)
 

@@ -351,7 +351,8 @@ def _import_problem(value: str) -> str:
         return f"It cannot be imported: {error}"
     if hasattr(loaded, name):
         return ""
-    return f"{module} has no {name!r}. {suggestion(name, names)}".strip()
+    known = [known for known in names if known[0] != "_"]
+    return f"{module} has no {name!r}. {suggestion(name, known)}".strip()
 
 
 def merged_settings(command_line: list[str]) -> dict[str, Any]:
@@ -368,9 +369,11 @@ def _siblings(option: str, command_line: list[str]) -> list[str]:
     """Options of the classes that the run uses; those of the class that `option` belongs to come first."""
     settings = merged_settings(command_line)
     model = settings.get("model") or {}
+    encoder = (model.get("init_args") or {}).get("encoder")
+    in_files = encoder.get("class_path") if isinstance(encoder, Mapping) else encoder
     classes = [
         ("--model", model.get("class_path")),
-        ("--model.encoder", ((model.get("init_args") or {}).get("encoder") or {}).get("class_path")),
+        ("--model.encoder", value_of("--model.encoder", command_line) or in_files),
         ("--data", (settings.get("data") or {}).get("class_path")),
     ]
     for named in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler"):
@@ -448,6 +451,16 @@ def _parameters(class_path: str | None) -> list[Parameter]:
 def _class_hint(option: str, value: str, given: Collection[str] = ()) -> str:
     """For an option that takes a class by name: the arguments that a known class lacks, or similar names."""
     name = option.rpartition(".")[2].removeprefix("--")
+    if name == "encoder":
+        needed = [
+            f"{option}.{each.name}"
+            for each in _parameters(value)[1:]  # the first is the spec
+            if each.default is each.empty and each.kind is each.KEYWORD_ONLY
+        ]
+        if needed:
+            return f"It needs {', '.join(needed)}"
+        is_path = re.fullmatch(r"\w+(\.\w+)+", value) and not value.endswith(".py")
+        return "" if is_path else "Give the path of a class as in an import, such as package.module.Class"
     if name not in _BY_NAME:
         return ""
     needed = [

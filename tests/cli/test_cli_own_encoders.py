@@ -47,6 +47,11 @@ class Named(NodeEncoder):
         return self.map(x)
 
 
+class Sized(Smooth):
+    def __init__(self, spec, *, width: int, num_rounds: int = 2):
+        super().__init__(spec, hidden_channels=width)
+
+
 class Broken(Smooth):
     def __init__(self, spec, **settings):
         super().__init__(spec, **settings)
@@ -262,3 +267,19 @@ def test_an_option_that_the_class_lacks_is_named_with_its_file(cli, package, nod
     result = cli("test", "run", "--run_dir=tested")
     assert result.status == 2 and "config.yaml: unknown setting model.encoder.sizes" in result.err
     assert "run/config.yaml" in result.err and "/tmp" not in result.err.replace(str(workplace), "")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["short.enc.Sized"], "'short.enc.Sized' does not fit\nIt needs --model.encoder.width\n"),
+        (["short.enc.Sized", "--model.encoder.num_round=3"], "Did you mean: --model.encoder.num_rounds?"),
+        (["short/enc.py"], "Give the path of a class as in an import, such as package.module.Class\n"),
+        (["short.enc.Siz"], "short.enc has no 'Siz'. Did you mean: Sized?\n"),
+        (["short.enc.file"], "short.enc has no 'file'.\n"),  # but __file__
+    ],
+)
+def test_what_is_wrong_with_the_class_of_an_encoder(cli, package, nodes, given, message):
+    path, *more = given
+    result = cli("fit", f"--model.encoder={path}", *more, *nodes, *QUICK)
+    assert result.status == 2 and message in result.err, result.err

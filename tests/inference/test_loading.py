@@ -94,7 +94,7 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
         (["a.txt", "b.txt"], "a.txt: no such file"),
         ([tmp_path, tmp_path], "one folder, or one to three files"),
         (["a", "b", "c", "d"], "got 4 paths"),
-        (tmp_path, "holds no train"),
+        (tmp_path, f"no train.txt, .*; the folder has .*{path.name}"),
     ):
         with pytest.raises(ValueError, match=message):
             graphzoo.load(path, data=data)

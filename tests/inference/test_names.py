@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphzoo.errors import UsageError
+from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
 
 
@@ -60,6 +60,11 @@ def test_a_first_line_of_other_words_may_be_a_header(tmp_path):
         with pytest.raises(UsageError) as refused:
             read_names(path, known)
         assert ("if the first line is a header, call the column node" in str(refused.value)) == says_so
+    path.write_text(",customer\n0,a\n1,b\n")
+    with pytest.raises(
+        UsageError, match=r"the first column has no name, .*; drop it: to_csv\(..., index=False"
+    ):
+        read_names(path, known)
 
 
 @pytest.mark.parametrize("header", ["node", "Name", "entity", "source", None])
@@ -113,6 +118,36 @@ def test_queries_may_have_the_headers_of_triples(tmp_path, header):
         [True],
         [2],
     )
+
+
+def test_further_columns_of_queries_are_ignored_as_those_of_triples(tmp_path):
+    from graphzoo.inference.queries import read_queries
+
+    path = tmp_path / "queries.csv"
+    path.write_text(",relation,head,tail,asked\n0,likes,ann,?,today\n1,likes,?,bob,\n")  # as pandas writes it
+    with pytest.warns(GraphzooDataWarning, match="columns one without a name, asked are ignored"):
+        queries = read_queries(path)
+    assert (queries.entity, queries.asks_tail, queries.line) == (["ann", "bob"], [True, False], [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ("kopf\tkante\tziel\na\tlikes\ta\n", "if the first line is a header, name the columns head, "),
+        ("kopf\tkante\tziel\n", None),
+        ("a\tlikes\t?\n", "to ask for an entity, use predict, on the command line --queries"),
+    ],
+)
+def test_hints_at_facts_with_unknown_names(tmp_path, content, hint):
+    from graphzoo.inference.queries import encode_facts, read_facts
+
+    path = tmp_path / "facts.tsv"
+    path.write_text(content)
+    entities, relations = Vocabulary("entity", ["a"]), Vocabulary("relation", ["likes"])
+    with pytest.raises(UsageError) as refused:
+        encode_facts(read_facts(path, entities, relations), entities, relations)
+    last = str(refused.value).splitlines()[-1]
+    assert last.startswith(f"  {hint or 'line 1: entity'}")
 
 
 def test_comments_above_queries_are_left_out_as_above_facts(tmp_path):

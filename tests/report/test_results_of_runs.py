@@ -218,11 +218,17 @@ def test_settings_that_differ_from_the_recipe_are_listed(tmp_path):
     assert text.startswith("trainer.limit_test_batches 0.5, trainer.max_epochs 8 (recipe 200), model.")
     assert text.endswith(", and 1 more") and "split_index" not in text
     assert "model" not in what_differs(record, ablation=True)
+    changed |= {"model.encoder.class_path": "mine.enc.Spreading"}
+    (another,) = find_records([write_run(tmp_path / "another", changed=changed)])
+    assert what_differs(another).startswith("encoder Spreading, trainer.limit_test_batches 0.5, ")
     (plain,) = find_records([write_run(tmp_path / "plain")])
     assert what_differs(plain) == ""
     (other,) = find_records([write_run(tmp_path / "other", recipe="", changed=SHORT)])
     assert what_differs(other) == "", "no figure is published for a run of no recipe"
-    (own,) = find_records([write_run(tmp_path / "own", model="gcn", recipe="gcn/cora", changed=SHORT)])
+    gcn = {"model.encoder.class_path": "graphzoo.encoders.GNN"}
+    (own,) = find_records(
+        [write_run(tmp_path / "own", model="gcn", recipe="gcn/cora", changed={**SHORT, **gcn})]
+    )
     header = find_recipe("gcn", "gcn/cora", "cora").header["differs"]
     assert what_differs(own).startswith(f"{header}; trainer.max_epochs 8")
 

@@ -23,6 +23,7 @@ from graphzoo.system.regular_files import read_regular
 QUOTED = ",;"
 _MARK = b"\xef\xbb\xbf"
 _PEEKED = 1 << 16  # characters, below the limit of the csv module for a field
+_GROUP = re.compile(r"(?<=_id)\(.*\)$")
 _EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
@@ -195,13 +196,17 @@ def header_order(
 ) -> list[int] | None:
     """Positions among the fields of the first header whose names all occur; None if no header fits.
 
+    The group of an id of Neo4j is no part of its name.
+
     Raises:
         DataError: if a name of that header occurs twice, so that its column is unclear; begins with `source`.
 
     >>> header_order(["time", "Target", "source"], [("source", "target")])
     [2, 1]
+    >>> header_order([":START_ID(Person)", ":END_ID"], [(":start_id", ":end_id")])
+    [0, 1]
     """
-    names = [field.strip().lower() for field in fields]
+    names = [_GROUP.sub("", field.strip().lower()) for field in fields]
     header = next((header for header in headers if all(name in names for name in header)), None)
     if header is None:
         return None

@@ -90,7 +90,7 @@ def build(
     lines: dict[str, _Ids] = {}
     keys: dict[str, _Ids] = {}
     for split, part in columns.items():
-        _check_relations(part, relation_ids, split, given=relations is not None)
+        _check_relations(part, relation_ids, entity_ids, split, given=relations is not None)
         ids = part.renumber(entity_ids, relation_ids)
         part_keys = triple_keys(ids, len(entities), len(vocabulary))
         order = np.argsort(part_keys, kind="stable")
@@ -156,7 +156,9 @@ def triple_keys(ids: _Ids, num_entities: int, num_relations: int) -> _Ids:
     return keys
 
 
-def _check_relations(part: Columns, known: Mapping[str, int], split: str, *, given: bool) -> None:
+def _check_relations(
+    part: Columns, known: Mapping[str, int], entities: Mapping[str, int], split: str, *, given: bool
+) -> None:
     unknown = set(part.relation.names).difference(known)
     if not unknown:
         return
@@ -164,7 +166,10 @@ def _check_relations(part: Columns, known: Mapping[str, int], split: str, *, giv
     relation = part.relation[position]
     more = f" ({len(unknown)} such relations)" if len(unknown) > 1 else ""
     where = "in the training graph" if given else "in train"
-    remedy = suggestion(relation, known) or f"Correct the name, or drop the {split} triples that use it."
+    remedy = suggestion(relation, known)
+    if not remedy and relation in entities:
+        remedy = "It is an entity: the columns must be head, relation, tail, or have these names in line 1."
+    remedy = remedy or f"Correct the name, or drop the {split} triples that use it."
     raise DataError(f"{part.where(position)}: relation {relation!r} does not occur {where}{more}. {remedy}")
 
 

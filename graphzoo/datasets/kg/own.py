@@ -142,8 +142,11 @@ def _load_own(
 
     def parse() -> tuple[KnowledgeGraph, list[str]]:
         columns, first = heed_first_lines({split: read_triples(path) for split, path in files.items()})
-        columns, duplicates, split_name = _with_splits(columns, drawn, split_seed)
-        graph, notices = build(columns, name, relations=relations, split_name=split_name)
+        try:
+            columns, duplicates, split_name = _with_splits(columns, drawn, split_seed)
+            graph, notices = build(columns, name, relations=relations, split_name=split_name)
+        except DataError as error:  # a header that was read as a fact may be the reason
+            raise DataError("\n".join([str(error), *first])) from error
         notices += inverse_relations(graph) if relations is None else []
         labelled, more = with_labels(graph, labels)
         return labelled, [*first, *duplicates, *notices, *more]
@@ -176,6 +179,17 @@ def _with_splits(
     return {split: columns.get(split, Columns.empty(split)) for split in SPLITS}, notices, name
 
 
+def _remedy(columns: Mapping[str, Columns], missing: Sequence[str]) -> str:
+    """How to give the splits that cannot be drawn."""
+    train = columns["train"]
+    if train.unit != "line":
+        return f"also give {' and '.join(f'{split}=' for split in missing)}"
+    if Path(train.source).name.split(".")[0] == "train":
+        return f"also put {' and '.join(f'{split}.txt' for split in missing)} beside it, and give the folder"
+    paths = [columns[split].source if split in columns else f"{split}.tsv" for split in SPLITS]
+    return f'give three files: --data.path "[{",".join(paths)}]"'
+
+
 def _draw_splits(
     columns: dict[str, Columns], missing: Sequence[str], seed: int
 ) -> tuple[dict[str, Columns], list[str]]:
@@ -200,10 +214,9 @@ def _draw_splits(
     candidates = np.flatnonzero(free)
     size = min(max(1, round(_HELD_OUT * len(rows))), candidates.size // (len(missing) + 1))
     if size == 0:
-        given = [f"{split}.txt" if train.unit == "line" else f"{split}=" for split in missing]
         raise DataError(
             f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)}: every name has "
-            f"to keep one for training; also give {' and '.join(given)}"
+            f"to keep one for training; {_remedy(columns, missing)}"
         )
 
     def to_columns(triples: np.ndarray[Any, Any], source: str) -> Columns:

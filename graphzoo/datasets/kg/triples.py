@@ -37,13 +37,15 @@ _HEADERS = (
     ("source", "type", "target"),
     ("from", "relation", "to"),
     ("head", "rel", "tail"),
+    (":start_id", ":type", ":end_id"),  # Neo4j
 )
 # These letters are a header too, unless they are names of the graph.
 _LETTERS = (("h", "r", "t"), ("s", "p", "o"))
 _OURS = "write head<TAB>relation<TAB>tail in a .tsv file"
 _NOT_READ = f"; N-Triples and Turtle are not read: {_OURS}"
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
-_COLUMN_WORD = re.compile(r"[#%:?]? *[^\W\d][\w -]{0,29}")
+# Such as `:START_ID(Person)`, and `n.name` and `type(r)` of Cypher.
+_COLUMN_WORD = re.compile(r"[#%:?]? *[^\W\d][\w .:()-]{0,29}")
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,11 @@ def read_triples(path: str | Path) -> Columns:
     Columns are separated by tabs; if the name has `.csv`, by commas, or by semicolons if the first line has
     more of these. The first line is a header if it has the words head, relation, tail in any order. Other
     accepted headers are subject, predicate or relation, object; source, relation or type, target; from,
-    relation, to; and head, rel, tail. A word may begin with a question mark, as in results of SPARQL. Further
-    columns of a header are ignored, and `notices` names them. Lines at the top are comments if they begin
-    with # or % followed by a space, or begin with # or % and do not have three columns. A byte order mark and
-    CRLF line ends are accepted. Quotes enclose a name in CSV only.
+    relation, to; head, rel, tail; and :START_ID, :TYPE, :END_ID of Neo4j, also with groups. A word may begin
+    with a question mark, as in results of SPARQL. Further columns of a header are ignored, and `notices`
+    names them. Lines at the top are comments if they begin with # or % followed by a space, or begin with #
+    or % and do not have three columns. A byte order mark and CRLF line ends are accepted. Quotes enclose a
+    name in CSV only.
 
     Raises:
         DataError: if the file cannot be read, is not UTF-8 or has no triples, a line has the wrong number of
@@ -218,16 +221,21 @@ def _without_marks(fields: Sequence[str]) -> list[str]:
 
 
 def query_columns(fields: Sequence[str]) -> list[str] | None:
-    """The columns of a header of queries as "head", "relation" and "tail"; None if it is not a header.
+    """The columns of a header of queries, "" for further ones; None if it is not a header.
 
     >>> query_columns(["Predicate", "subject"]), query_columns(["h", "?", "t"])
     (['relation', 'head'], None)
+    >>> query_columns(["", "head", "relation", "tail"])
+    ['', 'head', 'relation', 'tail']
     """
     names = [field.strip().lower() for field in _without_marks(fields)]
     # "h r" may be a query, but "h r t" cannot: a query has only two of the three.
     for header in (*_HEADERS, *(_LETTERS if len(names) == 3 else ())):
-        if header[1] in names and len(names) > 1 and set(names) <= set(header):
-            return [_HEADER[header.index(name)] for name in names]
+        if header[1] not in names or len(names) < 2:
+            continue
+        # A line of up to three columns could be a query; a longer one cannot.
+        if set(names) <= set(header) or (len(names) > 3 and len(set(names) & set(header)) > 1):
+            return [_HEADER[header.index(name)] if name in header else "" for name in names]
     return None
 
 
@@ -287,7 +295,9 @@ def _read_plain(data: bytes, source: str, separator: str) -> Columns:
     if bad.size:
         line = int(bad[0])
         content = data.split(b"\n", line + 1)[line].decode()
-        raise DataError(_wrong_columns(source, line + 1, content, int(per_line[line]) + 1, bad.size, form))
+        are_all = bad.size == per_line.size - form.comments
+        found = int(per_line[line]) + 1
+        raise DataError(_wrong_columns(source, line + 1, content, found, bad.size, form, are_all=are_all))
     keys = [str(position) for position in range(form.width)]
     table = parse_columns(data, source, keys, skipped=form.skipped, delimiter=separator, is_checked=True)
     head, relation, tail = (Column.from_arrow(table[str(position)]) for position in form.order)
@@ -301,18 +311,28 @@ def _read_quoted(data: bytes, source: str, separator: str) -> Columns:
     lines = text.split("\n", form.comments)
     body = io.StringIO((lines[form.comments :] or [""])[0] + "\n", newline="")
     reader = csv.reader(body, delimiter=separator, strict=True)
+    rows = list[list[str]]()
     try:
-        rows = list(reader) if len(lines) > form.comments else []
+        for row in reader if len(lines) > form.comments else ():
+            rows.append(row)
+            if reader.line_num != len(rows):
+                broken = next(position for position, field in enumerate(row) if "\n" in field)
+                remedy = "remove it"
+                if broken < len(form.header) and broken not in form.order:
+                    remedy += f", or the column {form.header[broken]}, which is not used"
+                raise DataError(
+                    f"{source}, line {form.comments + len(rows)}: {_shortened(row[broken])} has a line "
+                    f"break; {remedy}"
+                )
     except csv.Error as error:
         line = form.comments + reader.line_num
         raise DataError(f"{source}, line {line}: {error}; check the quotes") from error
-    if reader.line_num != len(rows):
-        raise DataError(f"{source}: a quoted name has a line break; remove it")
     bad = [position for position, row in enumerate(rows) if len(row) != form.width]
     if bad:
         line = form.comments + bad[0]
         content = text.split("\n", line + 1)[line]
-        raise DataError(_wrong_columns(source, line + 1, content, len(rows[bad[0]]), len(bad), form))
+        found, are_all = len(rows[bad[0]]), len(bad) == len(rows)
+        raise DataError(_wrong_columns(source, line + 1, content, found, len(bad), form, are_all=are_all))
     rows = rows[form.skipped - form.comments :]
     head, relation, tail = (Column.encode([row[position] for row in rows]) for position in form.order)
     return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
@@ -370,35 +390,46 @@ def _fields(line: str, delimiter: str) -> list[str]:
         return [line]
 
 
-def _wrong_columns(source: str, line: int, content: str, found: int, bad_lines: int, form: _Form) -> str:
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def _wrong_columns(
+    source: str, line: int, content: str, found: int, bad_lines: int, form: _Form, *, are_all: bool
+) -> str:
     if not content.strip():
         found_text = "a blank line"
     else:
-        shown = content if len(content) <= 80 else content[:77] + "..."
-        found_text = f"{found} column{'s' * (found != 1)} ({shown!r})"
+        found_text = f"{found} column{'s' * (found != 1)} ({_shortened(content)})"
     if bad_lines > 1:
         found_text += f" ({bad_lines:,} wrong lines)"
     separators = _SEPARATORS[form.delimiter]
     return (
         f"{source}, line {line}: expected {form.width} columns separated by {separators}, got {found_text}"
-        + _remedy(content, found, form)
+        + _remedy(content, found, form, are_all=are_all)
     )
 
 
-def _remedy(content: str, found: int, form: _Form) -> str:
+def _remedy(content: str, found: int, form: _Form, *, are_all: bool) -> str:
     """The remedy for a line with the wrong number of columns; "" if the message is clear without one."""
-    if re.match(r"<[^>]*>\s|_:\S+\s+<|@(prefix|base)\b", content):
+    if re.match(r"<[^>]*>\s|_:\S+\s+<|@(prefix|base)\b|(?i:prefix|base)\s+\S*\s*<", content):
         return _NOT_READ
+    if found == 1 and re.match(r"\s*<[?!\w]", content):
+        return f"; XML and HTML are not read: {_OURS}"
     if content.lstrip()[:1] in ("{", "["):
         return f"; JSON is not read: {_OURS}"
     if content.startswith(("#", "%")):
         return "; drop the line: comments are allowed only at the top of a file"
+    if found > form.width and form.delimiter != "\t" and not are_all:
+        return f"; put a name with {_SEPARATORS[form.delimiter]} in quotes"
     if found > form.width == 3:
         return "; drop the other columns, or name all columns in line 1: head, relation, tail, ..."
     if not content.strip():
         return "; remove it"
     if found != 1:
         return ""
+    if content.strip().isdecimal():
+        return "; drop the line if it is a count"
     if ";" in content and form.delimiter == "\t":
         return "; name a semicolon-separated file .csv"
     if form.delimiter != "\t":

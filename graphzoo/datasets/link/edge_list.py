@@ -30,7 +30,14 @@ from graphzoo.system.units import counted
 _COMMENTS = (b"#", b"%")
 _MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first begins with # or %
 # Names of the two ends in a header.
-HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("head", "tail"), ("node1", "node2"))
+HEADERS = (
+    ("source", "target"),
+    ("src", "dst"),
+    ("from", "to"),
+    ("head", "tail"),
+    ("node1", "node2"),
+    (":start_id", ":end_id"),  # Neo4j
+)
 # A word that may be the name of a column. Most names of nodes are not such words, as they have numbers.
 _WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[_ -]?[12]?")
 
@@ -64,7 +71,8 @@ def read_edge_list(path: Path) -> EdgeList:
     """
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
-    skipped = len(comments)
+    # Below the comments of such a file stand the sizes of the matrix.
+    skipped = len(comments) + data.startswith(b"%%MatrixMarket")
     doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""
@@ -72,6 +80,11 @@ def read_edge_list(path: Path) -> EdgeList:
         problem = "no links" if len(lines) <= skipped + 1 else f"line {skipped + 1} is blank"
         raise DataError(f"{path}: {problem}; write one link per line: two nodes, separated by a tab")
     delimiter = delimiter_of(first) or " "
+    if delimiter == " " and first.startswith('"') and first.count('"') == 1:
+        raise DataError(
+            f"{path}, line {skipped + 1}: the quote of {first[:80]} is not closed in this line; a name "
+            "cannot have a line break"
+        )
     if delimiter == " ":
         # Several spaces are one separator, and spaces at the ends of a line are none.
         data = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", data))
@@ -114,9 +127,12 @@ def read_edge_list(path: Path) -> EdgeList:
     links = EdgeList(path, columns[0], columns[1], first_line, tuple(notices), ends is not None)
     for column in columns:
         if "" in column.names:
-            raise DataError(
-                f"{links.where(column.first({''}))}: a node without a name; name it or drop the line"
-            )
+            position = column.first({""})
+            hint = "" if position or ends else "; if it is a header, name the columns source, target"
+            raise DataError(f"{links.where(position)}: a node without a name; name it or drop the line{hint}")
+        if broken := [name for name in column.names if "\n" in name]:
+            where = links.where(column.first(broken[:1]))
+            raise DataError(f"{where}: the name {broken[0]!r} has a line break; remove it")
     return links
 
 

@@ -167,12 +167,16 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
         )
         remedy = _as_number(text.strip()) or may_be_labels(words)
         remedy = remedy or "fill in missing values; make a column of 0 and 1 for each word"
+        if any(map(_NUMBER.fullmatch, columns)) and not any(map(_is_label, table)):
+            remedy += "\n  if line 1 is a node, put a line with names above it, such as name,label,age"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, but features are numbers\n  {remedy}")
     return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
 
 
 def _as_number(text: str) -> str:
-    """How to write a number or a date of a spreadsheet as a number; "" for any other text."""
+    """How to write a number, a date of a spreadsheet or a list as numbers; "" for any other text."""
+    if re.match(r"\[\s*-?\.?\d", text):
+        return "make a column for each number of the list"
     if re.fullmatch(r"-?\d*,\d+", text):
         or_thousands = f", or {text.replace(',', '')} if the comma marks thousands"
         is_unclear = re.fullmatch(r"-?\d{1,3},\d{3}", text)
@@ -223,7 +227,7 @@ def _check_names(names: Sequence[str], path: Path, column: str) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(names):
         if "\n" in name:
-            raise DataError(f"{path}: the name {name!r} has a line break; remove it")
+            raise DataError(f"{path}, line {position + 2}: the name {name!r} has a line break; remove it")
         if not name.strip():
             raise DataError(
                 f"{path}, line {position + 2}: no name in column {column!r}, or a blank line; name every node"

@@ -2,6 +2,7 @@
 
 import gzip
 import logging
+import re
 import warnings
 
 import numpy as np
@@ -143,9 +144,35 @@ def test_single_file(write):
     assert graph.test.size(0) == 6
 
 
-def test_too_few_triples_to_split(write, tmp_path):
+def test_too_few_triples_to_split_and_what_to_do_about_it(write, tmp_path):
     write("train.txt", TRAIN)
-    with pytest.raises(DataError, match="too few triples"):
+    with pytest.raises(
+        DataError, match="too few .*; also put valid.txt and test.txt beside it, and give the"
+    ):
+        from_files(tmp_path)
+    paths = [write("facts.tsv", TRAIN), write("asked.tsv", VALID)]
+    remedy = re.escape(f'give three files: --data.path "[{paths[0]},{paths[1]},test.tsv]"')
+    with pytest.raises(DataError, match=f"too few triples .3. to draw test: .*; {remedy}"):
+        from_files(paths)
+    assert len(from_files([*paths, write("test.tsv", TEST)])[0].test) == 1
+
+
+def test_what_a_first_line_like_a_header_leads_to_names_the_header(write, tmp_path):
+    write("train.txt", TRAIN), write("test.txt", TEST)
+    write("valid.txt", [("Kopf", "Kante", "Ziel"), *VALID])
+    with pytest.raises(DataError) as caught:
+        from_files(tmp_path)
+    error, notice = str(caught.value).split("\n")
+    assert "'Kante' does not occur in train" in error
+    assert "valid.txt, line 1 looks like a header" in notice
+
+
+def test_columns_in_another_order_than_in_train(write, tmp_path):
+    write("train.txt", TRAIN), write("test.txt", TEST)
+    write("valid.txt", [(head, tail, relation) for head, relation, tail in VALID])
+    with pytest.raises(
+        DataError, match="line 1: relation 'c' .* It is an entity: the columns must be head, "
+    ):
         from_files(tmp_path)
 
 
@@ -235,9 +262,10 @@ def test_a_renamed_file_of_labels_is_noticed_if_triples_are_cached(write, tmp_pa
     assert not graph.entity_labels and graph.relation_labels == {"r": "near"}
 
 
-def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, tmp_path):
+@pytest.mark.parametrize("header", ["drug,interaction,protein", "n.name,interaction,type(m)"])
+def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, tmp_path, header):
     for split in ("train", "valid", "test"):
-        write(f"{split}.csv", b"drug,interaction,protein\na,r,b\nb,r,c\nc,r,a\n")
+        write(f"{split}.csv", f"{header}\na,r,b\nb,r,c\nc,r,a\n".encode())
     with pytest.warns(GraphzooDataWarning) as told:
         graph, _ = from_files(tmp_path)
     lines = [str(warning.message) for warning in told if "header" in str(warning.message)]

@@ -85,6 +85,14 @@ def test_a_header_of_sparql_is_dropped(write, text):
     assert rows(columns) == [("x", "r", "y")] and columns.where(0).endswith("line 2")
 
 
+@pytest.mark.parametrize(
+    "text", [b":START_ID,:TYPE,:END_ID\nx,r,y\n", b":START_ID(A),since:int,:END_ID(B),:TYPE\nx,2000,y,r\n"]
+)
+def test_a_header_of_neo4j_is_dropped(write, text):
+    columns = read_triples(write("t.csv", text))
+    assert rows(columns) == [("x", "r", "y")] and columns.where(0).endswith("line 2")
+
+
 def test_a_header_of_sparql_above_queries():
     assert query_columns(["?subject", "?predicate"]) == ["head", "relation"]
 
@@ -128,7 +136,29 @@ DAMAGE = {
     "csv columns": ("t.csv", b"a,r,b\na,r\n", ["line 2", "commas", "got 2 columns"]),
     "csv quote": ("t.csv", b'a,r,b\n"a,r,b\n', ["t.csv, line", "quotes"]),
     "csv tab": ("t.csv", b'a,r,b\n"a\tb",r,c\n', ["line 2", "tab"]),
-    "csv line break": ("t.csv", b'a,r,b\n"a\nb",r,c\n', ["line break"]),
+    "csv line break": (
+        "t.csv",
+        b'# by\na,r,b\n"a\nb",r,c\n',
+        ["line 3", r"'a\nb' has a line break; remove it"],
+    ),
+    "csv line break in a note": (
+        "t.csv",
+        b'head,relation,tail,note\na,r,b,c\na,r,b,"one\ntwo"\n',
+        ["line 3", r"'one\ntwo' has a line break; remove it, or the column note, which is not used"],
+    ),
+    "comma in a name": ("t.csv", b"a,r,b\nSmith, John,r,b\n", ["line 2", "put a name with commas in quotes"]),
+    "comma in a name, and quotes": (
+        "t.csv",
+        b'head;relation;tail\n"a";r;b\nSmith; John;r;b\n',
+        ["line 3", "put a name with semicolons in quotes"],
+    ),
+    "xml": (
+        "t.rdf",
+        b'<?xml version="1.0"?>\n<rdf:RDF>\n</rdf:RDF>\n',
+        ["XML and HTML are not read", "<TAB>"],
+    ),
+    "turtle of sparql": ("t.ttl", b"PREFIX ex: <http://ex.org/>\nex:a ex:r ex:b .\n", ["line 1", "Turtle"]),
+    "count": ("t.txt", b"1\na\tr\tb\n", ["line 1", "drop the line if it is a count"]),
     "bomb": ("t.txt.gz", gzip.compress(bytes(1 << 27)), ["unpack to", "fill the memory"]),
     "not gzip": ("t.txt.gz", GOOD, ["not gzip"]),
     "nothing for gzip": ("t.txt.gz", b"", ["t.txt.gz: empty"]),

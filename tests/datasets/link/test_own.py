@@ -309,6 +309,20 @@ def test_features(write, recwarn):
     assert link_graph_from_files(write("shops/edges.tsv", RING).parent).x is None
 
 
+@pytest.mark.parametrize(
+    "above",
+    [
+        b":START_ID(Person),:END_ID(Person)\n",
+        b"%%MatrixMarket matrix coordinate pattern symmetric\n% by hand\n40 40 40\n",
+    ],
+)
+def test_what_other_programs_write_above_links_is_no_link(write, above):
+    delimiter = "," if b"," in above else " "
+    found = link_graph_from_files(write("one/edges.txt", above + text(RING, delimiter)))
+    expected = link_graph_from_files(write("two/edges.txt", text(RING, delimiter)))
+    assert found.node_names == expected.node_names and torch.equal(found.train, expected.train)
+
+
 @pytest.mark.fault("a list of links has a wrong line", "refused with file, line and value")
 @pytest.mark.parametrize(
     ("content", "message"),
@@ -329,7 +343,13 @@ def test_features(write, recwarn):
             "edges.tsv, line 3: expected 2 columns, got 1.*\n  fill in the missing",
         ),
         (b"ab\n", "edges.tsv, line 1: expected two nodes, got 'ab'; separate them by a tab"),
-        (b"a\tb\n\tc\n", "edges.tsv, line 2: a node without a name"),
+        (b"a\tb\n\tc\n", "edges.tsv, line 2: a node without a name; name it or drop the line$"),
+        (b",von,nach\n0,a,b\n", "line 1: a node without a name; .*; if it is a header, name the columns"),
+        (
+            b'source,target\na,b\nc,"d\ne"\n',
+            r"edges.tsv, line 3: the name 'd\\ne' has a line break; remove it",
+        ),
+        (b'"a\nb",c\n', 'edges.tsv, line 1: the quote of "a is not closed in this line'),
         (b"a\tb\nc\t \n", "edges.tsv, line 2: a node without a name"),
         (b"a\tb\n\xff\tc\n", "edges.tsv, line 2: not UTF-8"),
         (b"a\tb\rc\td\n", "edges.tsv, line 1: has a carriage return without a line feed"),

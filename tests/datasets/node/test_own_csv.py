@@ -180,8 +180,14 @@ def nodes_of(*rows, header="id,label,f"):
         ),
         (nodes_of("a,x,31.01.2020"), EDGES, "line 2: feature 'f' is .*\n  write dates as numbers"),
         (nodes_of("a;x;1.234,5", header="id;label;f"), EDGES, "'1.234,5'.*\n .* decimal point, and without"),
+        (nodes_of('a,x,"[0.5, 1]"'), EDGES, r"'\[0.5, 1\]', .*\n  make a column for each number of the list"),
+        (
+            nodes_of("b,y,2", header="a,x,1"),
+            EDGES,
+            "'x' is 'y'.*\n.*\n  if line 1 is a node, put a line with",
+        ),
         (nodes_of("a,x,12 %"), EDGES, "'12 %'.*\n  write numbers .* without units"),
-        (nodes_of('"a\nb",x,1'), EDGES, r"nodes.csv: the name 'a\\nb' has a line break; remove it"),
+        (nodes_of('"a\nb",x,1'), EDGES, r"nodes.csv, line 2: the name 'a\\nb' has a line break; remove it"),
         (
             nodes_of("007,x,1", "8.0,y,2"),
             "source,target\n007,8.0\n7,8.0\n",
