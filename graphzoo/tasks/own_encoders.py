@@ -57,6 +57,8 @@ def _check_states(encoder: Any, placed: tuple[Any, ...], named: dict[str, Any], 
         return
     kind = next(kind for kind in _KINDS if isinstance(encoder, kind))
     given = dict(zip(_KINDS[kind][0], placed, strict=False)) | named
+    if not given.keys() >= ({"graph", "head"} if kind is QueryEncoder else {_KINDS[kind][0][0]}):
+        return  # not a call of a task: the user's parameters may have other names
     width = int(encoder.out_channels)
     if kind is QueryEncoder:
         expected = [given["graph"].num_nodes, given["head"].numel(), width]

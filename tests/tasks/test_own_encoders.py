@@ -55,6 +55,11 @@ class NoSeed(Pair):
         return self.make()
 
 
+class Renamed(Pair):
+    def forward(self, batch, x=None, *, noise_seed=None):
+        return self.make()
+
+
 class NoEdges(Node):
     def forward(self, x):
         return self.make()
@@ -137,6 +142,7 @@ def test_encoders_may_be_called_by_keywords_and_with_a_graph_of_pyg():
     assert built(Pair)(subgraphs=subgraphs).shape == (B, D)
     (x, edge_index), named = inputs(Node)
     assert built(Node)(Data(x=x, edge_index=edge_index), **named).shape == (N, D)
+    assert built(Renamed)(batch=subgraphs).shape == (B, D)
 
 
 def test_states_of_graphzoos_own_encoders_are_not_checked_in_every_call():
