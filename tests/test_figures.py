@@ -49,6 +49,7 @@ SOURCES = {
     "docs/results-nodes.md": [
         "rows/*galit*",
         "rows/*nodeformer*",
+        "nodeformer_squirrel_trials.csv",
         "node_models.csv",
         "galit*",
         "ablations/galit*",
