@@ -16,7 +16,7 @@ from graphzoo.datasets.files.tables import clean, csv_delimiter, read_bytes
 from graphzoo.datasets.files.text import ignored_columns, warn
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, query_columns, read_triples
 from graphzoo.datasets.node.own_csv import ID_COLUMNS
-from graphzoo.errors import UsageError
+from graphzoo.errors import DataError, UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
 from graphzoo.inference.scoring import Queries
 
@@ -54,11 +54,14 @@ def read_queries(path: Path) -> QueryFile:
     is_csv = _is_csv(path)
     queries = QueryFile(str(path))
     columns: Sequence[str] | None = None
-    for line, fields in _rows(path, csv_delimiter if is_csv else None):
+    for line, fields in _rows(path, (lambda text: csv_delimiter(text, 2)) if is_csv else None):
         if columns is None:
             is_marked = fields[0].startswith(("# ", "% ") if len(fields) > 1 else ("#", "%"))
             header = [fields[0].lstrip("#% "), *fields[1:]] if is_marked else fields
-            columns = query_columns(header)
+            try:
+                columns = query_columns(header)
+            except DataError as error:
+                raise UsageError(f"{path}, line {line}: {error}") from error
             if columns is not None:
                 unused = [name for name, column in zip(header, columns, strict=True) if not column]
                 for notice in ignored_columns(str(path), unused):

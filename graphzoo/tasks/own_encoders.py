@@ -23,14 +23,14 @@ _KINDS: dict[type[Encoder], tuple[tuple[str, ...], tuple[str, ...], str]] = {
 def check_interface(encoder: Any) -> None:
     """Refuse an encoder without `out_channels`, or whose `forward` takes other arguments than its kind.
 
-    The states that a user's encoder returns are checked in every call. Graphzoo's own are tested.
+    The states that a user's encoder returns are checked when a task calls it. Graphzoo's own are tested.
     """
     kind = next((kind for kind in _KINDS if isinstance(encoder, kind)), None)
     if kind is None:
         return
     name = type(encoder).__name__
     channels = plain_whole(getattr(encoder, "out_channels", None))
-    if not isinstance(channels, int):
+    if not isinstance(channels, int) or isinstance(channels, bool) or channels < 1:
         got = "" if channels is None else f": it is {channels!r}"
         raise UsageError(
             f"{name} has no width of states in out_channels{got}\n"
@@ -39,7 +39,8 @@ def check_interface(encoder: Any) -> None:
     placed, named, _ = _KINDS[kind]
     signature = inspect.signature(encoder.forward)
     # What `precompute` returns is passed by name, too.
-    bind = signature.bind_partial if kind is NodeEncoder else signature.bind
+    has_more = kind is NodeEncoder and type(encoder).precompute is not NodeEncoder.precompute
+    bind = signature.bind_partial if has_more else signature.bind
     try:
         bind(*placed, **dict.fromkeys(named))
     except TypeError as error:
@@ -48,7 +49,8 @@ def check_interface(encoder: Any) -> None:
             f"{name}.forward does not fit: {error}\n"
             f"That of a {kind.__name__} takes {', '.join(placed)}{by_name}"
         ) from error
-    if not type(encoder).__module__.startswith("graphzoo."):
+    hooks = encoder._forward_hooks.values()
+    if not type(encoder).__module__.startswith("graphzoo.") and _check_states not in hooks:
         encoder.register_forward_hook(_check_states, with_kwargs=True)
 
 

@@ -455,7 +455,7 @@ def _class_hint(option: str, value: str, given: Collection[str] = ()) -> str:
         needed = [
             f"{option}.{each.name}"
             for each in _parameters(value)[1:]  # the first is the spec
-            if each.default is each.empty and each.kind is each.KEYWORD_ONLY
+            if each.default is each.empty and each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
         ]
         if needed:
             return f"It needs {', '.join(needed)}"

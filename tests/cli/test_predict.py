@@ -169,6 +169,7 @@ def test_compressed_queries_of_two_named_columns(predict, umls, tmp_path):
         ("q.tsv", b"kopf\tkante\tziel\nvirus\tcauses\t?\n", "line 1: .*--score.*\n  if it is a header, name"),
         ("q.tsv", b"kopf\tkante\nvirus\tcauses\n", "'kante'; .*\n  if the first line is a header, name the"),
         ("q.tsv", b"head\trelation\nvirus\tcauses\t?\n", "line 2: expected 2 columns .* got 3"),
+        ("q.tsv", b"head\trelation\ttail\thead\nvirus\tcauses\t?\tx\n", "line 1: column 'head' occurs twice"),
         ("q.tsv", b"\nvirus\tcauses\tvirus\n", "line 2: neither head nor tail is '\\?'; .* use --score"),
         ("q.tsv", b"?\tcauses\t?\n", "line 1: both head and tail are missing"),
         ("q.tsv", b"virus\t?\tvirus\n", "line 1: the relation is missing"),

@@ -26,13 +26,21 @@ class Query(QueryEncoder):
         return self.make()
 
 
-class Node(NodeEncoder):
+class Plain(NodeEncoder):
     def __init__(self, spec, *, make=lambda: torch.zeros(N, D)):
         super().__init__()
         self.make, self.out_channels = make, D
         self.unused = nn.Linear(2, 2)
 
-    def forward(self, x, edge_index, *, made):  # by `precompute`
+    def forward(self, x, edge_index):
+        return self.make()
+
+
+class Node(Plain):
+    def precompute(self, x, edge_index, *, cache=None):
+        return {"made": 1}
+
+    def forward(self, x, edge_index, *, made):
         return self.make()
 
 
@@ -60,12 +68,17 @@ class Renamed(Pair):
         return self.make()
 
 
+class Weights(Plain):
+    def forward(self, x, edge_index, edge_weight):
+        return self.make()
+
+
 class NoEdges(Node):
     def forward(self, x):
         return self.make()
 
 
-TASKS = {Query: KGCompletion, Node: NodeClassification, Pair: LinkPrediction}
+TASKS = {Query: KGCompletion, Plain: NodeClassification, Pair: LinkPrediction}
 
 
 def built(encoder, **settings):
@@ -99,6 +112,7 @@ def inputs(kind):
             "NoSeed.forward does not fit: .*'noise_seed'",
             "a PairEncoder takes subgraphs, x, and by name",
         ),
+        (Weights, "Weights.forward does not fit: .*'edge_weight'", "a NodeEncoder takes x, edge_index$"),
         (NoEdges, "NoEdges.forward does not fit: too many positional", "a NodeEncoder takes x, edge_index$"),
     ],
 )
@@ -107,7 +121,10 @@ def test_a_forward_with_other_arguments_is_refused_before_training(encoder, prob
         built(encoder)
 
 
-@pytest.mark.parametrize(("width", "got"), [(None, "out_channels\n"), (4.0, "out_channels: it is 4.0\n")])
+@pytest.mark.parametrize(
+    ("width", "got"),
+    [(None, "out_channels\n"), (4.0, "out_channels: it is 4.0\n"), (0, "out_channels: it is 0\n")],
+)
 def test_a_width_of_states_is_required(width, got):
     with pytest.raises(UsageError, match=f"Query has no width of states in {got}Set self.out_channels"):
         built(Query, out_channels=width)

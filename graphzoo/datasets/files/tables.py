@@ -22,8 +22,8 @@ from graphzoo.system.regular_files import read_regular
 # Delimiters with which double quotes enclose a field.
 QUOTED = ",;"
 _MARK = b"\xef\xbb\xbf"
-_PEEKED = 1 << 16  # characters, below the limit of the csv module for a field
-_GROUP = re.compile(r"(?<=_id)\(.*\)$")
+_PEEKED, _PEEKED_LINES = 1 << 16, 100  # characters: below the limit of the csv module for a field
+_GROUP = re.compile(r"(?<=_id)\(.*\)$")  # the `(Person)` of `:START_ID(Person)`
 _EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
@@ -163,21 +163,35 @@ def delimiter_of(line: str) -> str:
     return mark if mark in line else ""
 
 
-def csv_delimiter(text: str) -> str:
-    r"""The delimiter of a CSV text: the semicolon if it makes more fields of the first line than the comma.
+def csv_delimiter(text: str, least: int) -> str:
+    r"""The delimiter of a CSV text, a comma or a semicolon: the one that gives all lines as many fields.
 
-    Lines that begin with # or % may be comments, so they count only if there are no others.
+    If both do, it is the semicolon only if every comma is followed by a blank; if neither does, the semicolon
+    if the comma gives the first line fewer than `least` fields. Lines that begin with # or % may be comments,
+    so they count only if there are no others.
 
-    >>> csv_delimiter("# of a, b\na;r, s;b"), csv_delimiter('"a;b";r;c'), csv_delimiter("a;b,r,c")
-    (';', ';', ',')
+    >>> csv_delimiter("# of a, b\na;r, s;b", 3), csv_delimiter("a;b,r,c", 3), csv_delimiter("a, b;r;c, d", 3)
+    (';', ',', ';')
     """
-    lines = text[:_PEEKED].split("\n")
-    first = next((line for line in lines if line.strip() and line[0] not in "#%"), lines[0])
+    every = text[:_PEEKED].split("\n")
+    if len(text) > _PEEKED and len(every) > 1:
+        every.pop()  # it is cut off
+    every = every[:_PEEKED_LINES]
+    lines = [line for line in every if line.strip() and line[0] not in "#%"] or every
+    comma, semicolon = (_widths(lines, delimiter) for delimiter in ",;")
+    is_comma, is_semicolon = (min(each) >= least and len({*each}) == 1 for each in (comma, semicolon))
+    if is_comma == is_semicolon:
+        has_blanks = re.search(r",(?! )", "\n".join(lines)) is None
+        return ";" if semicolon[0] >= least and (has_blanks if is_comma else comma[0] < least) else ","
+    return ";" if is_semicolon else ","
 
-    def width(delimiter: str) -> int:
-        return len(next(csv.reader([first], delimiter=delimiter), []))
 
-    return ";" if width(";") > width(",") else ","
+def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
+    """Numbers of fields of the rows in these lines; a single 0 if their quotes do not fit."""
+    try:
+        return [len(row) for row in csv.reader(lines, delimiter=delimiter, strict=True)] or [0]
+    except csv.Error:
+        return [0]
 
 
 def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = QUOTED) -> list[str]:
@@ -191,12 +205,15 @@ def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = Q
         raise DataError(f"{source}, line {number}: {error}; check the quotes") from error
 
 
+def column_name(field: str) -> str:
+    """A field of a header as `header_order` compares it: without the group of an id of Neo4j."""
+    return _GROUP.sub("", field.strip().lower())
+
+
 def header_order(
     fields: Sequence[str], headers: Iterable[Sequence[str]], source: Path | str = "header"
 ) -> list[int] | None:
     """Positions among the fields of the first header whose names all occur; None if no header fits.
-
-    The group of an id of Neo4j is no part of its name.
 
     Raises:
         DataError: if a name of that header occurs twice, so that its column is unclear; begins with `source`.
@@ -206,7 +223,7 @@ def header_order(
     >>> header_order([":START_ID(Person)", ":END_ID"], [(":start_id", ":end_id")])
     [0, 1]
     """
-    names = [_GROUP.sub("", field.strip().lower()) for field in fields]
+    names = list(map(column_name, fields))
     header = next((header for header in headers if all(name in names for name in header)), None)
     if header is None:
         return None

@@ -19,6 +19,7 @@ import numpy as np
 from graphzoo.datasets.files.tables import (
     Column,
     clean,
+    column_name,
     csv_delimiter,
     header_order,
     parse_columns,
@@ -107,7 +108,7 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     if not data.strip():
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
     # Without quotes, a comma is a separator wherever it stands, as a tab is.
-    separator = csv_delimiter(data[: 1 << 16].decode(errors="ignore")) if is_csv else "\t"
+    separator = csv_delimiter(data[: 1 << 18].decode(errors="ignore"), 3) if is_csv else "\t"
     has_quotes = is_csv and b'"' in data
     columns = (_read_quoted if has_quotes else _read_plain)(data, source, separator)
     if not len(columns):
@@ -223,19 +224,26 @@ def _without_marks(fields: Sequence[str]) -> list[str]:
 def query_columns(fields: Sequence[str]) -> list[str] | None:
     """The columns of a header of queries, "" for further ones; None if it is not a header.
 
+    Raises:
+        DataError: if a column that is needed occurs twice.
+
     >>> query_columns(["Predicate", "subject"]), query_columns(["h", "?", "t"])
     (['relation', 'head'], None)
     >>> query_columns(["", "head", "relation", "tail"])
     ['', 'head', 'relation', 'tail']
     """
-    names = [field.strip().lower() for field in _without_marks(fields)]
+    names = [column_name(field) for field in _without_marks(fields)]
     # "h r" may be a query, but "h r t" cannot: a query has only two of the three.
     for header in (*_HEADERS, *(_LETTERS if len(names) == 3 else ())):
         if header[1] not in names or len(names) < 2:
             continue
-        # A line of up to three columns could be a query; a longer one cannot.
-        if set(names) <= set(header) or (len(names) > 3 and len(set(names) & set(header)) > 1):
-            return [_HEADER[header.index(name)] if name in header else "" for name in names]
+        # A line of up to three columns could be a query; a longer one, or one with an unnamed index, cannot.
+        known = [name for name in names if name in header]
+        if len(known) < 2 or not (len(known) == len(names) or len(names) > 3 or not names[0]):
+            continue
+        if repeated := [name for name in known if known.count(name) > 1]:
+            raise DataError(f"column {repeated[0]!r} occurs twice; rename one")
+        return [_HEADER[header.index(name)] if name in header else "" for name in names]
     return None
 
 
@@ -295,7 +303,7 @@ def _read_plain(data: bytes, source: str, separator: str) -> Columns:
     if bad.size:
         line = int(bad[0])
         content = data.split(b"\n", line + 1)[line].decode()
-        are_all = bad.size == per_line.size - form.comments
+        are_all = bad.size == per_line.size - form.skipped
         found = int(per_line[line]) + 1
         raise DataError(_wrong_columns(source, line + 1, content, found, bad.size, form, are_all=are_all))
     keys = [str(position) for position in range(form.width)]
@@ -318,7 +326,7 @@ def _read_quoted(data: bytes, source: str, separator: str) -> Columns:
             if reader.line_num != len(rows):
                 broken = next(position for position, field in enumerate(row) if "\n" in field)
                 remedy = "remove it"
-                if broken < len(form.header) and broken not in form.order:
+                if broken < len(form.header) and broken not in form.order and form.header[broken]:
                     remedy += f", or the column {form.header[broken]}, which is not used"
                 raise DataError(
                     f"{source}, line {form.comments + len(rows)}: {_shortened(row[broken])} has a line "
@@ -331,7 +339,7 @@ def _read_quoted(data: bytes, source: str, separator: str) -> Columns:
     if bad:
         line = form.comments + bad[0]
         content = text.split("\n", line + 1)[line]
-        found, are_all = len(rows[bad[0]]), len(bad) == len(rows)
+        found, are_all = len(rows[bad[0]]), len(bad) == len(rows) - bool(form.header)
         raise DataError(_wrong_columns(source, line + 1, content, found, len(bad), form, are_all=are_all))
     rows = rows[form.skipped - form.comments :]
     head, relation, tail = (Column.encode([row[position] for row in rows]) for position in form.order)
@@ -428,7 +436,7 @@ def _remedy(content: str, found: int, form: _Form, *, are_all: bool) -> str:
         return "; remove it"
     if found != 1:
         return ""
-    if content.strip().isdecimal():
+    if content.strip().isdecimal() and not are_all:
         return "; drop the line if it is a count"
     if ";" in content and form.delimiter == "\t":
         return "; name a semicolon-separated file .csv"

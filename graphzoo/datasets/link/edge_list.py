@@ -71,8 +71,12 @@ def read_edge_list(path: Path) -> EdgeList:
     """
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
-    # Below the comments of such a file stand the sizes of the matrix.
-    skipped = len(comments) + data.startswith(b"%%MatrixMarket")
+    skipped = len(comments)
+    if (
+        data[:14].lower() == b"%%matrixmarket"
+    ):  # the sizes of the matrix stand below, perhaps after blank lines
+        rest = data.split(b"\n")[skipped:]
+        skipped += 1 + sum(1 for _ in takewhile(lambda line: not line.strip(), rest))
     doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""

@@ -63,6 +63,22 @@ def test_a_csv_reads_alike_with_quotes_and_without(write):
     assert rows(read_triples(write("t.csv", f"{long},r,b\n".encode()))) == [(long, "r", "b")]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Smith, John;likes;Meier, Ann", ["Smith, John", "likes", "Meier, Ann"]),
+        ("P1;P2;P3;P4,r,b", ["P1;P2;P3;P4", "r", "b"]),
+        ("a;b;c,r,d\nb,r,c", ["a;b;c", "r", "d"]),
+        ('"Q1","r","a; b; c; d"', ["Q1", "r", "a; b; c; d"]),
+        ("a,b;r;c\nb;r;c", ["a,b", "r", "c"]),
+        ("%a;b;c;d,r,x\n%b,r,c", ["%a;b;c;d", "r", "x"]),
+        (f"{'a' * 40};r;b\n" * 3_000 + "a,b;r,s;c,d", ["a" * 40, "r", "b"]),
+    ],
+)
+def test_the_delimiter_of_a_csv_fits_all_its_first_lines(text, expected):
+    assert rows(parse_triples(text.encode(), "t.csv", is_csv=True))[0] == tuple(expected)
+
+
 def test_semicolons_separate_a_csv_as_commas_do(write):
     lines = b"# by hand, in May\nTail;relation;head;note\n"
     plain = read_triples(write("a.csv", lines + b"b, c;r;a;x\nd;s, t;a;\n"))
@@ -95,6 +111,9 @@ def test_a_header_of_neo4j_is_dropped(write, text):
 
 def test_a_header_of_sparql_above_queries():
     assert query_columns(["?subject", "?predicate"]) == ["head", "relation"]
+    assert query_columns([":START_ID(A)", ":TYPE", ":END_ID(B)"]) == ["head", "relation", "tail"]
+    assert query_columns(["", "head", "relation"]) == ["", "head", "relation"]
+    assert query_columns(["head", "relation", "x"]) is None
 
 
 GOOD = b"a\tr\tb\n"

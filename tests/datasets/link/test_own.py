@@ -314,6 +314,7 @@ def test_features(write, recwarn):
     [
         b":START_ID(Person),:END_ID(Person)\n",
         b"%%MatrixMarket matrix coordinate pattern symmetric\n% by hand\n40 40 40\n",
+        b"%%matrixmarket matrix coordinate pattern symmetric\n% by hand\n\n40 40 40\n",
     ],
 )
 def test_what_other_programs_write_above_links_is_no_link(write, above):
