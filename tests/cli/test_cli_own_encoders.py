@@ -52,6 +52,11 @@ class Sized(Smooth):
         super().__init__(spec, hidden_channels=width)
 
 
+class Wide(Smooth):
+    def __init__(self, spec, width: int):
+        super().__init__(spec, hidden_channels=width)
+
+
 class Broken(Smooth):
     def __init__(self, spec, **settings):
         super().__init__(spec, **settings)
@@ -273,6 +278,7 @@ def test_an_option_that_the_class_lacks_is_named_with_its_file(cli, package, nod
     ("given", "message"),
     [
         (["short.enc.Sized"], "'short.enc.Sized' does not fit\nIt needs --model.encoder.width\n"),
+        (["short.enc.Wide"], "'short.enc.Wide' does not fit\nIt needs --model.encoder.width\n"),
         (["short.enc.Sized", "--model.encoder.num_round=3"], "Did you mean: --model.encoder.num_rounds?"),
         (["short/enc.py"], "Give the path of a class as in an import, such as package.module.Class\n"),
         (["short.enc.Siz"], "short.enc has no 'Siz'. Did you mean: Sized?\n"),

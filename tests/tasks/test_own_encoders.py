@@ -123,7 +123,12 @@ def test_a_forward_with_other_arguments_is_refused_before_training(encoder, prob
 
 @pytest.mark.parametrize(
     ("width", "got"),
-    [(None, "out_channels\n"), (4.0, "out_channels: it is 4.0\n"), (0, "out_channels: it is 0\n")],
+    [
+        (None, "out_channels\n"),
+        (4.0, "out_channels: it is 4.0\n"),
+        (0, "out_channels: it is 0\n"),
+        (True, "out_channels: it is True\n"),
+    ],
 )
 def test_a_width_of_states_is_required(width, got):
     with pytest.raises(UsageError, match=f"Query has no width of states in {got}Set self.out_channels"):
@@ -165,4 +170,8 @@ def test_encoders_may_be_called_by_keywords_and_with_a_graph_of_pyg():
 def test_states_of_graphzoos_own_encoders_are_not_checked_in_every_call():
     task = NodeClassification(lambda spec: GALiT(spec, hidden_channels=D))
     task.build(GraphSpec(N, in_channels=2, num_classes=2))
-    assert not task.encoder._forward_hooks and built(Node)._forward_hooks
+    assert not task.encoder._forward_hooks
+    own = Node(GraphSpec(N))
+    for _ in range(2):
+        NodeClassification(lambda spec: own).build(GraphSpec(N, in_channels=2, num_classes=2))
+    assert len(own._forward_hooks) == 1

@@ -72,7 +72,9 @@ def test_a_csv_reads_alike_with_quotes_and_without(write):
         ('"Q1","r","a; b; c; d"', ["Q1", "r", "a; b; c; d"]),
         ("a,b;r;c\nb;r;c", ["a,b", "r", "c"]),
         ("%a;b;c;d,r,x\n%b,r,c", ["%a;b;c;d", "r", "x"]),
-        (f"{'a' * 40};r;b\n" * 3_000 + "a,b;r,s;c,d", ["a" * 40, "r", "b"]),
+        ("a;b;c, r, d\na;b;c;e, r, d", ["a;b;c", " r", " d"]),
+        ("#a;r;b\n#c;r;d", ["#a", "r", "b"]),
+        (f"{'a' * 2_000}, x;r;b, c\n" * 40, [f"{'a' * 2_000}, x", "r", "b, c"]),
     ],
 )
 def test_the_delimiter_of_a_csv_fits_all_its_first_lines(text, expected):
@@ -134,6 +136,13 @@ DAMAGE = {
     "n-triples with tabs": ("t.tsv", b"# dump\n<a>\t<r>\t<b> .\n", ["line 2", "N-Triples", "<TAB>"]),
     "json": ("t.txt", b'{"head": "a", "relation": "r", "tail": "b"}\n', ["JSON is not read", "<TAB>"]),
     "late comment": ("t.txt", GOOD + b"# more\n", ["line 2", "only at the top of a file"]),
+    "a column without a name": (
+        "t.csv",
+        b"head,relation,tail\na,r,b,x\nc,r,d,y\n",
+        ["drop the other columns"],
+    ),
+    "the same in quotes": ("t.csv", b'head,relation,tail\n"a",r,b,x\nc,r,d,y\n', ["drop the other columns"]),
+    "numbers": ("t.txt", b"1\n2\n3\n", ["(3 wrong lines); separate the columns by tabs"]),
     "further columns": (
         "t.txt",
         b"a\tr\tb\t0.5\n",
@@ -221,6 +230,11 @@ def test_damage_is_refused_with_file_and_line(write, case):
     for part in expected:
         assert part in message
     assert len(message.splitlines()) <= 6
+
+
+def test_a_column_without_a_name_is_not_named_in_a_remedy():
+    with pytest.raises(DataError, match="has a line break; remove it$"):
+        parse_triples(b'head,relation,tail,\na,r,b,"x\ny"\n', "t.csv", is_csv=True)
 
 
 def test_missing_file(tmp_path):
