@@ -192,7 +192,6 @@ def _to_latex(shown: Sequence[tuple[Mapping[str, Any], str]], lines: Sequence[Se
     Commands are comments below.
     """
     columns: dict[str, list[float]] = {}  # means
-    notes: dict[str, int] = {}
     table: dict[tuple[str, int], dict[str, tuple[float, str, str]]] = {}
     for (row, metric), line in zip(shown, lines, strict=True):
         cells = dict(zip(_COLUMNS, (visible(text).translate(_LATEX) for text in line), strict=True))
@@ -200,15 +199,15 @@ def _to_latex(shown: Sequence[tuple[Mapping[str, Any], str]], lines: Sequence[Se
         # Of two scores the larger one is better.
         score = row["metrics"][metric]["mean"] * (-1 if is_error(metric) else 1)
         columns.setdefault(column, []).append(-math.inf if math.isnan(score) else score)
-        mark = rf"$^{{{notes.setdefault(note, len(notes) + 1)}}}$" if (note := cells["differs"]) else ""
         # Rows with and without a recipe may have the same name.
         same = sum(name == cells["model"] and column in found for (name, _), found in table.items())
-        table.setdefault((cells["model"], same), {})[column] = score, cells["ours"], mark
-    body = []
+        table.setdefault((cells["model"], same), {})[column] = score, cells["ours"], cells["differs"]
+    body, notes = [], dict[str, int]()
     for (name, _), found in table.items():
         body.append([name])
         for column, scores in columns.items():
-            score, text, mark = found.get(column, (math.nan, "", ""))
+            score, text, note = found.get(column, (math.nan, "", ""))
+            mark = rf"$^{{{notes.setdefault(note, len(notes) + 1)}}}$" if note else ""
             is_best = len(scores) > 1 and score == max(scores)
             body[-1].append((rf"\textbf{{{text}}}" if is_best else text) + mark)
     head, *rows = (" & ".join(cells) + r" \\" for cells in [["model", *columns], *body])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -54,7 +54,7 @@ def read_queries(path: Path) -> QueryFile:
     is_csv = _is_csv(path)
     queries = QueryFile(str(path))
     columns: Sequence[str] | None = None
-    for line, fields in _rows(path, (lambda text: csv_delimiter(text, 2)) if is_csv else None):
+    for line, fields in _rows(path, is_csv=is_csv, has_columns=True):
         if columns is None:
             is_marked = fields[0].startswith(("# ", "% ") if len(fields) > 1 else ("#", "%"))
             header = [fields[0].lstrip("#% "), *fields[1:]] if is_marked else fields
@@ -125,7 +125,7 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
     """
     is_csv = _is_csv(path)
     rows = []
-    for line, fields in _rows(path, (lambda _: ",") if is_csv else None):
+    for line, fields in _rows(path, is_csv=is_csv):
         whole = ",".join(fields).strip()  # a file with one name per line may have commas in names
         is_name = is_csv and known is not None and known.get(whole) is not None
         is_kept = known is not None and known.get(fields[0]) is not None  # with its blanks
@@ -225,13 +225,14 @@ def _is_csv(path: Path) -> bool:
     return ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
 
 
-def _rows(path: Path, delimiter_of: Callable[[str], str] | None) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every line that is not blank; `delimiter_of` is for the text of a CSV."""
+def _rows(path: Path, *, is_csv: bool, has_columns: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every line that is not blank; with `has_columns`, semicolons may separate."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give a file with one entry per line")
     text = clean(read_bytes(path), str(path)).decode()
-    if delimiter_of is not None:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text), strict=True)
+    if is_csv:
+        delimiter = csv_delimiter(text, least=2) if has_columns else ","
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         try:
             for fields in reader:
                 if any(value.strip() for value in fields):

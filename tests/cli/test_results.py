@@ -294,8 +294,8 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
     write("e", "gcn", "pairs", "rmse", [0.75])
     write("f", "galit", "umls", "mrr", [0.9], differs="filtered_ce")
     write("g", "galit", "umls", "mrr", [0.8], recipe="galit/umls", differs="5 epochs")
-    write("h", "[a|b]*", "umls", "mrr", [0.7])
-    write("i", "gcn", "wn18rr", "mrr", [0.4], differs="filtered_ce")
+    write("h", "[a|b]*", "umls", "mrr", [0.7], differs="filtered_ce")
+    write("i", "gcn", "wn18rr", "mrr", [0.4], differs="1 epoch")
     found = cli("results", tmp_path, "--format=latex", "--commands")
     assert found.status == 0, found.err
     assert "number of runs: 1 to 2." in found.out and r"\begin{tabular}{lrrrr}" in found.out
@@ -305,13 +305,14 @@ def test_latex_is_a_table_of_models_by_data_with_the_best_in_bold(tmp_path, cli)
         r"galit & 55.00 $\pm$ 1.00 & \textbf{0.2500} & \textbf{0.9000}$^{1}$ &  \\",
         r"gcn: b & \textbf{75.00 $\pm$ 1.00} &  &  &  \\",
         r"gcn: c & nan &  &  &  \\",
-        r"gcn &  & 0.7500 &  & 0.4000$^{1}$ \\",
-        r"{[}a\textbar{}b]{*} &  &  & 0.7000 &  \\",
-        r"galit &  &  & 0.8000$^{2}$ &  \\",
+        r"gcn &  & 0.7500 &  & 0.4000$^{2}$ \\",
+        r"{[}a\textbar{}b]{*} &  &  & 0.7000$^{1}$ &  \\",
+        r"galit &  &  & 0.8000$^{3}$ &  \\",
         r"\bottomrule",
         r"\end{tabular}",
         r"\par{\footnotesize $^{1}$ filtered\_ce\par}",
-        r"\par{\footnotesize $^{2}$ 5 epochs\par}",
+        r"\par{\footnotesize $^{2}$ 1 epoch\par}",
+        r"\par{\footnotesize $^{3}$ 5 epochs\par}",
         "% my_club: galit: `graphzoo galit`",
         "% my_club: gcn: b: `graphzoo gcn`",
         "% my_club: gcn: c: `graphzoo gcn`",

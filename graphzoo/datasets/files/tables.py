@@ -163,15 +163,15 @@ def delimiter_of(line: str) -> str:
     return mark if mark in line else ""
 
 
-def csv_delimiter(text: str, least: int) -> str:
+def csv_delimiter(text: str, *, least: int) -> str:
     r"""The delimiter of a CSV text, a comma or a semicolon: the one that gives all lines as many fields.
 
     If both do, it is the semicolon only if every comma is followed by a blank; if neither does, the semicolon
-    if the comma gives the first line fewer than `least` fields. Lines that begin with # or % may be comments,
-    so they count only if there are no others.
+    only if the comma gives the first line fewer than `least` fields. Lines that begin with # or % may be
+    comments, so they count only if there are no others.
 
-    >>> csv_delimiter("# of a, b\na;r, s;b", 3), csv_delimiter("a;b,r,c", 3), csv_delimiter("a, b;r;c, d", 3)
-    (';', ',', ';')
+    >>> [csv_delimiter(text, least=3) for text in ("# of a, b\na;r, s;b", "a;b,r,c", "a, b;r;c, d")]
+    [';', ',', ';']
     """
     every = text[:_PEEKED].split("\n")
     if len(text) > _PEEKED and len(every) > 1:

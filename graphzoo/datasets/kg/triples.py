@@ -44,6 +44,7 @@ _HEADERS = (
 _LETTERS = (("h", "r", "t"), ("s", "p", "o"))
 _OURS = "write head<TAB>relation<TAB>tail in a .tsv file"
 _NOT_READ = f"; N-Triples and Turtle are not read: {_OURS}"
+_PEEKED = 1 << 18  # bytes; enough characters for `csv_delimiter`
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 # Such as `:START_ID(Person)`, and `n.name` and `type(r)` of Cypher.
 _COLUMN_WORD = re.compile(r"[#%:?]? *[^\W\d][\w .:()-]{0,29}")
@@ -84,8 +85,8 @@ class Columns:
 def read_triples(path: str | Path) -> Columns:
     """Read the triples of a TSV, CSV or plain text file, which may be gzipped.
 
-    Columns are separated by tabs; if the name has `.csv`, by commas, or by semicolons if the first line has
-    more of these. The first line is a header if it has the words head, relation, tail in any order. Other
+    Columns are separated by tabs; if the name has `.csv`, by commas or semicolons, whichever fits the first
+    lines. The first line is a header if it has the words head, relation, tail in any order. Other
     accepted headers are subject, predicate or relation, object; source, relation or type, target; from,
     relation, to; head, rel, tail; and :START_ID, :TYPE, :END_ID of Neo4j, also with groups. A word may begin
     with a question mark, as in results of SPARQL. Further columns of a header are ignored, and `notices`
@@ -108,7 +109,7 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     if not data.strip():
         raise DataError(f"{source}: empty; expected one triple per line: head, relation, tail")
     # Without quotes, a comma is a separator wherever it stands, as a tab is.
-    separator = csv_delimiter(data[: 1 << 18].decode(errors="ignore"), 3) if is_csv else "\t"
+    separator = csv_delimiter(data[:_PEEKED].decode(errors="ignore"), least=3) if is_csv else "\t"
     has_quotes = is_csv and b'"' in data
     columns = (_read_quoted if has_quotes else _read_plain)(data, source, separator)
     if not len(columns):

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +72,9 @@ def read_edge_list(path: Path) -> EdgeList:
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
     skipped = len(comments)
-    if (
-        data[:14].lower() == b"%%matrixmarket"
-    ):  # the sizes of the matrix stand below, perhaps after blank lines
-        rest = data.split(b"\n")[skipped:]
+    if data[:14].lower() == b"%%matrixmarket":
+        # Below its comments, and perhaps blank lines, stand the sizes of the matrix.
+        rest = islice(io.BytesIO(data), skipped, None)
         skipped += 1 + sum(1 for _ in takewhile(lambda line: not line.strip(), rest))
     doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
