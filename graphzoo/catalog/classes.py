@@ -138,6 +138,25 @@ def defaults_of(cls: type) -> dict[str, Any]:
     return {each.name: each.default for each in arguments_of(cls) if each.default is not each.empty}
 
 
+def spec_problem(cls: type) -> str:
+    """What is wrong with the first argument of an encoder's class, which gets the `GraphSpec`; "" if nothing.
+
+    An argument without a type and a default may be the spec under any name.
+    """
+    placed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    first = next((each for each in arguments_of(cls) if each.kind is not each.KEYWORD_ONLY), None)
+    if first is not None:
+        may_be = first.default is first.empty and first.annotation in (first.empty, Any, "Any")
+        is_spec = first.name == "spec" or may_be or "GraphSpec" in str(first.annotation)
+        if first.kind is first.VAR_POSITIONAL or (first.kind in placed and is_spec):
+            return ""
+    taken = "none" if first is None or first.kind not in placed else f"{first.name} first"
+    return (
+        f"{cls.__name__}.__init__ gets a GraphSpec as its first argument, but takes {taken}\n"
+        "Write def __init__(self, spec: GraphSpec, *, ...), with the settings after the star"
+    )
+
+
 def load_class(path: str, source: str | os.PathLike[str], *, trust: bool = False) -> type:
     """Import a class that a file names by its dotted path.
 

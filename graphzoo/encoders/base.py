@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.random import fork_rng
 
-from graphzoo.catalog.classes import class_path, load_class
+from graphzoo.catalog.classes import class_path, load_class, spec_problem
 from graphzoo.encoders.any_edges import with_any_edges
 from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, suggestion
@@ -79,6 +79,8 @@ class Encoder(nn.Module, ABC):
                     f"{cls.__name__} takes a GraphSpec first, got {shown}\n"
                     "Give GraphSpec(num_nodes, num_relations, in_channels), or GraphSpec.from_data(data)"
                 )
+            if args and isinstance(given, GraphSpec) and (problem := spec_problem(cls)):
+                raise UsageError(problem)
             try:
                 bound = signature.bind(module, *args, **kwargs)
             except TypeError as error:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
-from graphzoo.catalog.classes import arguments_of
+from graphzoo.catalog.classes import arguments_of, spec_problem
 from graphzoo.catalog.settings import merge, read_settings, value_of_word
 from graphzoo.catalog.tasks import models_with
 from graphzoo.errors import UsageError, nearest, suggestion
@@ -104,6 +104,8 @@ def explain(
 
     An error and its causes may name several keys. The innermost one is the key with the wrong value.
     """
+    if problem := _without_spec(command_line):  # the parser takes its first argument for the spec
+        return problem
     if match := _UNRECOGNIZED.search(message):
         words = match.group(1).split()
         return _left_over(words, command_line) or _unknown(words[0].partition("=")[0], options)
@@ -365,15 +367,29 @@ def merged_settings(command_line: list[str]) -> dict[str, Any]:
     return merged
 
 
+def _encoder_class(command_line: list[str]) -> str | None:
+    """The class path of the run's encoder, or None."""
+    encoder = ((merged_settings(command_line).get("model") or {}).get("init_args") or {}).get("encoder")
+    in_files = encoder.get("class_path") if isinstance(encoder, Mapping) else encoder
+    return value_of("--model.encoder", command_line) or in_files
+
+
+def _without_spec(command_line: list[str]) -> str:
+    """What is wrong with the first argument of the run's encoder, which gets the spec; "" if nothing."""
+    path = _encoder_class(command_line) or ""
+    bases = _bases(path)
+    if not any(base.__name__ == "Encoder" for base in bases):
+        return ""
+    problem = spec_problem(bases[0])
+    return problem and f"--model.encoder: {path!r} does not fit\n{problem}"
+
+
 def _siblings(option: str, command_line: list[str]) -> list[str]:
     """Options of the classes that the run uses; those of the class that `option` belongs to come first."""
     settings = merged_settings(command_line)
-    model = settings.get("model") or {}
-    encoder = (model.get("init_args") or {}).get("encoder")
-    in_files = encoder.get("class_path") if isinstance(encoder, Mapping) else encoder
     classes = [
-        ("--model", model.get("class_path")),
-        ("--model.encoder", value_of("--model.encoder", command_line) or in_files),
+        ("--model", (settings.get("model") or {}).get("class_path")),
+        ("--model.encoder", _encoder_class(command_line)),
         ("--data", (settings.get("data") or {}).get("class_path")),
     ]
     for named in ("--trainer.callbacks", "--trainer.logger", "--optimizer", "--lr_scheduler"):

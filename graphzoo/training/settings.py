@@ -12,6 +12,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 
+from graphzoo.catalog.classes import arguments_of
 from graphzoo.catalog.settings import flatten, read_settings
 from graphzoo.errors import UsageError, check_range
 from graphzoo.training.options import config_files
@@ -51,15 +52,21 @@ def follow_seed(config: Namespace, own: set[str]) -> None:
 
 
 def refuse_nulls(config: dict[str, Any]) -> None:
-    """Refuse `null` for arguments whose type excludes it; the parser does not check this."""
+    """Refuse `null` for arguments that need a value or whose type excludes it; the parser does not."""
     model = config.get("model") or {}
     encoder = (model.get("init_args") or {}).get("encoder")
     for option, described in (("model", model), ("data", config.get("data")), ("model.encoder", encoder)):
         if not isinstance(described, dict) or not described.get("class_path"):
             continue
         hints = _hints(described["class_path"])
+        needed = _untyped_and_required(described["class_path"])
         for name, value in (described.get("init_args") or {}).items():
             hint = hints.get(name)
+            if value is None and name in needed:
+                raise UsageError(
+                    f"{described['class_path']} needs --{option}.{name}\n"
+                    f"Give it, or write a default into __init__, which may be {name}=None"
+                )
             if value is None and hint not in (None, Any) and type(None) not in typing.get_args(hint):
                 kind = getattr(hint, "__name__", str(hint))
                 raise UsageError(
@@ -73,6 +80,16 @@ def _hints(class_path: str) -> dict[str, Any]:
         return typing.get_type_hints(getattr(import_module(module), name).__init__)
     except (ImportError, AttributeError, NameError, TypeError):
         return {}  # unknown types: the class itself checks its arguments
+
+
+def _untyped_and_required(class_path: str) -> set[str]:
+    """Arguments without a type and a default: the parser makes them None if they are not given."""
+    module, _, name = class_path.rpartition(".")
+    try:
+        arguments = arguments_of(getattr(import_module(module), name))
+    except (ImportError, AttributeError, ValueError, TypeError):
+        return set()
+    return {each.name for each in arguments if each.default is each.empty is each.annotation}
 
 
 def check_trainer(config: dict[str, Any]) -> None:

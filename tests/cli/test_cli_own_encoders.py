@@ -3,6 +3,7 @@
 import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,20 @@ from lightning.pytorch import Trainer
 from torch_geometric.data import Data
 
 from graphzoo.catalog import classes
-from graphzoo.catalog.classes import arguments_of, defaults_of, is_same_class, is_trusted, load_class
+from graphzoo.catalog.classes import (
+    arguments_of,
+    defaults_of,
+    is_same_class,
+    is_trusted,
+    load_class,
+    spec_problem,
+)
 from graphzoo.checkpoints.settings import plain_form
 from graphzoo.datamodules import NodeDataModule
 from graphzoo.errors import UsageError
 from graphzoo.tasks import NodeClassification
 from graphzoo.training.plan import make_plan
+from graphzoo.types import GraphSpec
 
 PACKAGE = {
     "short/__init__.py": "from short.enc import Kind, Smooth\n",
@@ -23,6 +32,7 @@ PACKAGE = {
 import enum
 import torch
 from graphzoo.encoders import GALiT, NodeEncoder
+from graphzoo.types import GraphSpec
 from torch import nn
 
 
@@ -55,6 +65,26 @@ class Sized(Smooth):
 class Wide(Smooth):
     def __init__(self, spec, width: int):
         super().__init__(spec, hidden_channels=width)
+
+
+class Untyped(Smooth):
+    def __init__(self, spec, *, width, depth=1):
+        super().__init__(spec, hidden_channels=width, num_layers=depth)
+
+
+class NoSpec(Smooth):
+    def __init__(self, width: int = 8):
+        super().__init__(width)
+
+
+class SpecLast(Smooth):
+    def __init__(self, width: int, spec: GraphSpec):
+        super().__init__(spec, hidden_channels=width)
+
+
+class NoArgument(Smooth):
+    def __init__(self, *, width: int = 8):
+        super().__init__(width)
 
 
 class Broken(Smooth):
@@ -283,9 +313,54 @@ def test_an_option_that_the_class_lacks_is_named_with_its_file(cli, package, nod
         (["short/enc.py"], "Give the path of a class as in an import, such as package.module.Class\n"),
         (["short.enc.Siz"], "short.enc has no 'Siz'. Did you mean: Sized?\n"),
         (["short.enc.file"], "short.enc has no 'file'.\n"),  # but __file__
+        (["short.enc.Untyped"], "short.enc.Untyped needs --model.encoder.width\nGive it, or write a default"),
+        (
+            ["short.enc.NoSpec"],
+            "NoSpec.__init__ gets a GraphSpec as its first argument, but takes width first\n",
+        ),
+        (
+            ["short.enc.SpecLast", "--model.encoder.width=8"],
+            "SpecLast.__init__ gets a GraphSpec as its first",
+        ),
+        (["short.enc.SpecLast"], "'short.enc.SpecLast' does not fit\nSpecLast.__init__ gets a GraphSpec"),
+        (
+            ["short.enc.NoArgument"],
+            "gets a GraphSpec as its first argument, but takes none\nWrite def __init_",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_class_of_an_encoder(cli, package, nodes, given, message):
     path, *more = given
     result = cli("fit", f"--model.encoder={path}", *more, *nodes, *QUICK)
     assert result.status == 2 and message in result.err, result.err
+
+
+def test_a_setting_without_a_type_can_be_given(cli, package, nodes):
+    named = ["--model.encoder=short.enc.Untyped", "--model.encoder.width=8"]
+    done = cli("fit", *named, *nodes, *QUICK)
+    assert done.status == 0, done.err
+
+
+def test_the_first_argument_of_an_encoder_may_be_the_spec_under_any_name():
+    def problem(init):
+        return spec_problem(type("Made", (), {"__init__": init}))
+
+    taking = [
+        lambda self, spec=None: None,
+        lambda self, sizes: None,
+        lambda self, *args, **settings: None,
+    ]
+    assert [problem(init) for init in taking] == ["", "", ""]
+
+    def typed(self, sizes: GraphSpec | None = None, /): ...
+    def quoted(self, sizes: "GraphSpec"): ...
+    def anything(self, sizes: Any): ...
+
+    assert [problem(init) for init in (typed, quoted, anything)] == ["", "", ""]
+
+    def width(self, width: int, spec: GraphSpec): ...
+    def default(self, width=8): ...
+    def keywords(self, **settings): ...
+
+    assert "but takes width first" in problem(width) and "but takes width first" in problem(default)
+    assert "but takes none" in problem(keywords)
