@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.ops import QueryGraph, RelationalGraph
 from graphzoo.ops.eager import is_traced
+from graphzoo.ops.relational_spmm.graph import check_edges
 from graphzoo.types import GraphSpec
 
 
@@ -56,6 +57,12 @@ def require_features(x: Tensor | None, spec: GraphSpec, nodes: Tensor) -> Tensor
                 f"x has {x.shape[0]} rows, but a subgraph has node {last}: give a row for every node"
             )
     return x
+
+
+def check_ends(edge_index: Tensor, x: Tensor) -> None:
+    """Require edges between the nodes of `x` [N, F]; on the CPU, and not in compiled code."""
+    if edge_index.device.type == "cpu" and not is_traced(edge_index):
+        check_edges(edge_index, x.shape[0])
 
 
 def refuse_features(x: Tensor | None) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import (
     cast_features,
+    check_ends,
     check_features,
     check_heads,
     check_rates,
@@ -154,6 +155,7 @@ class GNN(NodeEncoder):
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
         """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
+        check_ends(edge_index, x)
         x = cast_features(x, self.layers)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         states: Tensor = self.layers(self._drop_features(x, generator), edge_index, generator)

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.encoders.checks import (
     cast_features,
+    check_ends,
     check_features,
     check_heads,
     check_rates,
@@ -59,6 +60,7 @@ class PyGTransformer(NodeEncoder):
     def forward(self, x: Tensor, edge_index: Tensor, *, noise_seed: int | None = None) -> Tensor:
         """Encode a graph; messages pass from the first node of an edge to its second: [N, F] -> [N, D]."""
         check_features(x, self.spec)
+        check_ends(edge_index, x)
         norms = self.training and any(isinstance(module, _BatchNorm) for module in self.modules())
         if x.shape[0] < 1 + norms:  # PyG takes a maximum over nodes, BatchNorm their standard deviation
             name = type(self).__name__.removesuffix("PyG")

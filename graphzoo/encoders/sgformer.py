@@ -14,7 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from graphzoo.encoders.base import NodeEncoder
-from graphzoo.encoders.checks import cast_features, check_features, check_rates, check_sizes, check_spec
+from graphzoo.encoders.checks import (
+    cast_features,
+    check_ends,
+    check_features,
+    check_rates,
+    check_sizes,
+    check_spec,
+)
 from graphzoo.encoders.gnn import GNNStack
 from graphzoo.encoders.pyg_form import has_other_forms
 from graphzoo.errors import check_choice, check_range
@@ -124,6 +131,7 @@ class SGFormer(NodeEncoder):
             States [N, D].
         """
         check_features(x, self.spec)
+        check_ends(edge_index, x)
         x = cast_features(x, self.first)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         attended = self._attend(x, generator)

@@ -190,6 +190,16 @@ def test_an_encoder_that_needs_edges_says_so(cls):
         cls(x.shape[1])(x)
 
 
+@pytest.mark.parametrize(("position", "node"), [(0, 30), (1, -1)])
+def test_an_edge_with_a_node_outside_the_graph_is_refused(encoder, position, node):
+    x, edge_index = graph()
+    if isinstance(encoder, MLP) and not encoder.denoise:
+        return  # it reads no edges
+    edge_index[position, 3] = node
+    with pytest.raises(ValueError, match=rf"edge_index\[[01]\] must be in 0..29 .*, got {node} at "):
+        encoder.eval()(x, edge_index)
+
+
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
 def test_training_uses_results_of_inference_mode(encoder, layout):
     x, edge_index = graph()
