@@ -76,6 +76,7 @@ def read_edge_list(path: Path) -> EdgeList:
         # Below its comments, and perhaps blank lines, stand the sizes of the matrix.
         rest = islice(io.BytesIO(data), skipped, None)
         skipped += 1 + sum(1 for _ in takewhile(lambda line: not line.strip(), rest))
+        _check_square(data.split(b"\n", skipped)[:skipped][-1], f"{path}, line {skipped}")
     doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""
@@ -137,6 +138,17 @@ def read_edge_list(path: Path) -> EdgeList:
             where = links.where(column.first(broken[:1]))
             raise DataError(f"{where}: the name {broken[0]!r} has a line break; remove it")
     return links
+
+
+def _check_square(sizes: bytes, where: str) -> None:
+    """Refuse a matrix of two kinds of nodes: row 1 and column 1 are not the same node, but have one name."""
+    counts = sizes.decode().split()[:2]
+    if all(map(str.isdecimal, counts)) and len({*counts}) == 2:
+        raise DataError(
+            f"{where}: a matrix of {counts[0]} rows and {counts[1]} columns; in an adjacency, row 1 and "
+            "column 1 are the same node\nWrite its entries as links between two kinds of nodes, one per "
+            "line, such as row1,column3"
+        )
 
 
 def headers_read_as_links(lists: Iterable[EdgeList]) -> list[str]:

@@ -330,6 +330,11 @@ def test_what_other_programs_write_above_links_is_no_link(write, above):
     [
         (b"", "edges.tsv: no links; write one link per line"),
         (b"# only this\n", "edges.tsv: no links"),
+        (
+            b"%%MatrixMarket matrix coordinate pattern general\n%\n40 30 2\n1 1\n40 30\n",
+            "edges.tsv, line 3: a matrix of 40 rows and 30 columns; .*\nWrite .* such as row1,column3$",
+        ),
+        (b"%%MatrixMarket matrix coordinate pattern general\n", "edges.tsv: no links"),
         (b"a\tb\nb\tc\n\nc\td\n", "edges.tsv, line 3: a node without a name; name it or drop the line"),
         (
             b"a\tb\nb\tc\td\n",
