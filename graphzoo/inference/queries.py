@@ -144,10 +144,13 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         # The first column of a table of nodes may have any name.
         is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
         hint = "\n  if the first line is a header, call the column node" if is_header else ""
-        if not names[0]:
+        if not names[0] and names[1:2] == ["0"]:
             hint = (
                 "\n  the first column has no name, as an index of pandas; drop it: to_csv(..., index=False)"
             )
+        elif "" in names:
+            line = lines[names.index("")]
+            hint = f"\n  line {line} has no name in its first column; write it, or drop the line"
         problems.check(hint)
     return names
 
@@ -161,7 +164,7 @@ def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabula
     problems = UnknownNames(queries.source)
     entity = problems.encode(entities, _known_or_stripped(queries.entity, entities), queries.line)
     relation = problems.encode(relations, _known_or_stripped(queries.relation, relations), queries.line)
-    problems.check(problems.header_hint(queries.line, 2))
+    problems.check(problems.header_hint())
     asks_head = ~torch.tensor(queries.asks_tail, dtype=torch.bool)
     return Queries(entity, relation + asks_head * len(relations))
 
@@ -181,7 +184,7 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
     ]
     asks = (entities, _UNKNOWN) in problems.first
     hint = "\n  to ask for an entity, use predict, on the command line --queries" if asks else ""
-    problems.check(hint or problems.header_hint(lines, 3))
+    problems.check(hint or problems.header_hint())
     return torch.stack(ids)
 
 
@@ -191,10 +194,12 @@ class UnknownNames:
     def __init__(self, source: str, unit: str = "line") -> None:
         self.source, self.unit = source, unit
         self.first: dict[tuple[_Names, str], int] = {}
+        self._known: list[list[bool]] = []  # of each column, whether its first two names are known
 
     def encode(self, vocabulary: _Names, names: Sequence[str], lines: Sequence[int]) -> Tensor:
         """Ids [n], int64, of names; an unknown name gets 0 and is collected with its first line."""
         known: dict[str, int | None] = {name: vocabulary.get(name) for name in set(names)}
+        self._known.append([known[name] is not None for name in names[:2]])
         if None in known.values():
             for name, line in zip(names, lines, strict=True):
                 if known[name] is None:
@@ -202,10 +207,9 @@ class UnknownNames:
                     self.first[key] = min(self.first.get(key, line), line)
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
 
-    def header_hint(self, lines: Sequence[int], width: int) -> str:
-        """A hint if all of the `width` names of the first line are unknown, and none of the second."""
-        unknown = [list(self.first.values()).count(line) for line in lines[:2]]
-        is_header = self.unit == "line" and unknown == [width, 0]
+    def header_hint(self) -> str:
+        """A hint if all names of the first line are unknown, and none of the second."""
+        is_header = self.unit == "line" and all(known == [False, True] for known in self._known)
         return f"\n  if the first line is a header, {_NAMED}" if is_header else ""
 
     def check(self, hint: str = "") -> None:

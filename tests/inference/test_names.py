@@ -65,6 +65,10 @@ def test_a_first_line_of_other_words_may_be_a_header(tmp_path):
         UsageError, match=r"the first column has no name, .*; drop it: to_csv\(..., index=False"
     ):
         read_names(path, known)
+    for lines, line in ((",c\n", 1), ("a,c\n,c\n", 2)):
+        path.write_text(lines)
+        with pytest.raises(UsageError, match=f"\n  line {line} has no name in its first column"):
+            read_names(path, known)
 
 
 @pytest.mark.parametrize("header", ["node", "Name", "entity", "source", None])
@@ -134,6 +138,8 @@ def test_further_columns_of_queries_are_ignored_as_those_of_triples(tmp_path):
     ("content", "hint"),
     [
         ("kopf\tkante\tziel\na\tlikes\ta\n", "if the first line is a header, name the columns head, "),
+        ("node\trel\tnode\na\tlikes\ta\n", "if the first line is a header, name the columns head, "),
+        ("a\tkante\tziel\na\tlikes\ta\n", None),
         ("kopf\tkante\tziel\n", None),
         ("a\tlikes\t?\n", "to ask for an entity, use predict, on the command line --queries"),
     ],
