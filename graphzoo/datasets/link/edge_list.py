@@ -40,6 +40,8 @@ HEADERS = (
 )
 # A word that may be the name of a column. Most names of nodes are not such words, as they have numbers.
 _WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[_ -]?[12]?")
+# What Cypher calls its columns: `n.name` and `m.name`, `id(n)` and `id(m)`.
+_CYPHER = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*) [A-Za-z]\w*\1|((?:element)?[Ii]d)\(\w+\) \2\(\w+\)")
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,8 @@ def headers_read_as_links(lists: Iterable[EdgeList]) -> list[str]:
         if part.has_header or len(part.source) < 2:
             continue
         first = {column[0] for column in part.ends}
-        looks = len(first) == 2 and all(_WORD.fullmatch(name.strip('"')) for name in first)
+        names = [column[0].strip('"') for column in part.ends]
+        looks = len(first) == 2 and (all(map(_WORD.fullmatch, names)) or _CYPHER.fullmatch(" ".join(names)))
         if looks and not any(_recurs(column, first) for each in parts for column in each.ends):
             notices.append(
                 f"{part.where(0)} looks like a header and was read as a link ({part.source[0]}, "

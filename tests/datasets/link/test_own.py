@@ -177,12 +177,26 @@ def test_names_that_look_the_same_give_a_warning(write, recwarn):
     assert any(r"'n1\u200b'" in str(warning.message) for warning in recwarn)
 
 
-@pytest.mark.parametrize("header", ["u,v", "user_id,item_id", "id_1,id_2", '"from node","to node"'])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "u,v",
+        "user_id,item_id",
+        "id_1,id_2",
+        '"from node","to node"',
+        "n.name,m.name",
+        "elementId(n),elementId(m)",
+    ],
+)
 def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, recwarn, header):
     graph = link_graph_from_files(write("edges.csv", text(RING, ",", header=header + "\n")))
     (said,) = [str(warning.message) for warning in recwarn]
     assert "edges.csv, line 1 looks like a header and was read as a link" in said
     assert "name the columns source, target" in said and graph.num_nodes == 42
+
+
+def test_names_with_a_dot_are_no_header(write, quiet):
+    link_graph_from_files(write("edges.csv", text([("n.name", "m.size"), *RING], ",")))
 
 
 def test_a_first_line_of_known_nodes_is_no_header(write, quiet):
