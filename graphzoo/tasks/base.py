@@ -231,7 +231,7 @@ class Task(ChecksData, LogsLosses):
         if stage == "test":
             self.test_tables = ()  # of an earlier test: that of a mixture has none
         if stage == "fit":
-            self._resumed = None  # an earlier fit may have failed
+            self._resumed, self._has_begun = None, False  # an earlier fit may have failed
             self.micro_batches.end_fit()
             refuse_unfit_callbacks(self._trainer)
         if stage == "fit" or self._trainer is None:

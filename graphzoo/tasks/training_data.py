@@ -33,6 +33,7 @@ class ChecksData(LightningModule):
         self._loaded_data: dict[str, Any] = {}  # description of the training; empty before it
         self._earlier: list[Mapping[str, Any]] = []  # data of the trainings that its weights come from
         self._treatment: Mapping[str, Any] | None = None  # of the features that the weights learnt from
+        self._has_begun = False  # whether `on_fit_start` of the current fit has run
         self._resumes: bool | None = None  # whether a fit that begins resumes; None from its first step on
         self._told_of_draw: set[str] = set()  # fingerprints of splits with a warning
 
@@ -144,6 +145,7 @@ class ChecksData(LightningModule):
         resumes must have the split of its checkpoint: other samples may be among those it was trained on.
         """
         takes_other, self.takes_other_data, self._resumes = self.takes_other_data, False, resumes
+        self._has_begun = True
         if resumes and self._loaded_data and not takes_other:
             self.check_data(self._loaded_data, self._datamodule())
         if not resumes and self._loaded_data:
@@ -154,6 +156,11 @@ class ChecksData(LightningModule):
 
         No check refuses the data any more then. Unlike `on_train_start`, a user's task rarely overrides this.
         """
+        if not self._has_begun:
+            raise UsageError(
+                f"{type(self).__name__} overrides on_fit_start without super().on_fit_start(), so that "
+                "answers would not be hidden and class weights not be used\nCall it first"
+            )
         if self._resumes is not None:
             self._begin_training()
         super().backward(loss, *args, **kwargs)

@@ -109,6 +109,24 @@ def test_callbacks_that_would_not_work_are_refused(callback, message, tmp_path):
         trainer.fit(KGCompletion(lambda spec: KnowFormer(spec, hidden_channels=8)), data)
 
 
+def test_a_task_that_skips_what_graphzoo_prepares_is_refused_in_every_fit():
+    """Else the encoder would see the links of a batch, and class weights would be ignored, unnoticed."""
+    calls = iter([True, False])
+
+    class Own(NodeClassification):
+        def on_fit_start(self):
+            if next(calls):
+                super().on_fit_start()
+
+    _, (data, _) = two_splits("nodes")
+    task = Own(lambda spec: GALiT(spec, hidden_channels=4))
+    quiet_trainer().fit(task, datamodule=data)
+    with pytest.raises(
+        UsageError, match=r"Own overrides on_fit_start without super\(\)\.on_.*\nCall it first"
+    ):
+        quiet_trainer().fit(task, datamodule=data)
+
+
 class Frozen(BaseFinetuning):
     def freeze_before_training(self, pl_module):
         self.freeze(pl_module.encoder)
