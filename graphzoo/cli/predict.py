@@ -119,6 +119,8 @@ def predict_parser() -> Parser:
     )
     add("--known", choices=("mark", "drop", "keep"), help=known)
     add("--candidates", type=Path, metavar="FILE", help="allow only these names as answers, one per line")
+    unknown = "leave out lines with names that the graph does not have, with a warning"
+    add("--skip-unknown", action="store_true", help=unknown)
     graph = "predict on another graph: a folder, files, or the name of a data set"
     add("--data.path", dest="data", nargs="+", metavar="PATH", help=graph)
     add("--batch-size", type=count, metavar="B", help="number of queries or pairs to score at once")
@@ -151,8 +153,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
                 raise UsageError(f"{_option(name)} belongs to --queries and --nodes; {other}")
     if args.spreadsheet and not args.out.lower().endswith((".csv", ".tsv")):
         raise UsageError(f"--spreadsheet is for --out FILE.csv or FILE.tsv, not {args.out}")
-    for path in (args.queries, args.score, args.candidates, args.nodes):
-        if path is not None and not path.exists():
+    files = [path for path in (args.queries, args.score, args.candidates, args.nodes) if path is not None]
+    if args.skip_unknown and not files:
+        raise UsageError("--skip-unknown is for names in a file: --queries, --score, --nodes or --candidates")
+    for path in files:
+        if not path.exists():
             raise UsageError(f"{path}: no such file")
     return args
 

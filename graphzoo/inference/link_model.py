@@ -193,14 +193,22 @@ class LinkModel(TrainedModel):
         return pd.concat(list(tables), ignore_index=True)
 
     def score_batches(
-        self, pairs: NamedPairs, *, data: LinkGraphSource | None = None, batch_size: int | None = None
+        self,
+        pairs: NamedPairs,
+        *,
+        data: LinkGraphSource | None = None,
+        batch_size: int | None = None,
+        skips: bool = False,
     ) -> Iterator[pd.DataFrame]:
-        """As `score`, some ten thousand pairs at a time; names are checked before the first table."""
+        """As `score`, some ten thousand pairs at a time; names are checked before the first table.
+
+        With `skips`, pairs of unknown nodes are left out with a warning, unless none would be left.
+        """
         check_whole(at_least=1, batch_size=batch_size)
         place = self._place(data)
         for notice in pairs.notices:
             warn(notice)
-        index = _encode_pairs(pairs, place.names)
+        index = _encode_pairs(pairs, place.names, skips)
 
         def tables() -> Iterator[pd.DataFrame]:
             for part in (index[part] for part in table_parts(len(index))):
@@ -237,21 +245,22 @@ class LinkModel(TrainedModel):
         return table if place.names.are_numbers else table.astype(dict.fromkeys(nodes, "str"))
 
 
-def _encode_pairs(pairs: NamedPairs, nodes: NodeNames) -> Tensor:
+def _encode_pairs(pairs: NamedPairs, nodes: NodeNames, skips: bool) -> Tensor:
     """Numbers of all pairs, [n, 2], int64.
 
     Unknown nodes are refused with their lines and the nearest names, as is a node paired with itself.
     """
-    problems = UnknownNames(pairs.origin, pairs.unit)
+    problems = UnknownNames(pairs.origin, pairs.unit, skips=skips)
     lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
     numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
     first = zip(pairs.source[:2], pairs.target[:2], strict=True)
     known = [[nodes.get(name) is not None for name in pair] for pair in first]
     is_header = pairs.unit == "line" and known == [[False, False], [True, True]]
     hint = "\n  if the first line is a header, call the columns source and target"
-    problems.check(hint if is_header else "")
+    kept = problems.check(hint if is_header else "")
+    numbers = numbers[kept]
     if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
-        row = int(itself.nonzero()[0])
+        row = int(kept[itself.nonzero()[0]])
         more = f" ({int(itself.sum()):,} such {pairs.unit}s)" if int(itself.sum()) > 1 else ""
         raise UsageError(
             f"{pairs.origin}, {pairs.unit} {lines[row]}: {pairs.source[row]!r} is paired with itself{more}; "

@@ -19,6 +19,7 @@ from graphzoo.datasets.node.own_csv import ID_COLUMNS
 from graphzoo.errors import DataError, UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
 from graphzoo.inference.scoring import Queries
+from graphzoo.system.units import counted
 
 _UNKNOWN = "?"
 _COLUMNS = ("head", "relation", "tail")
@@ -117,11 +118,11 @@ def read_facts(path: Path, entities: Vocabulary, relations: Vocabulary) -> Colum
     return facts
 
 
-def read_names(path: Path, known: _Names | None = None) -> list[str]:
+def read_names(path: Path, known: _Names | None = None, *, skips: bool = False) -> list[str]:
     """Read the names in the first column of a file, such as a table of predictions.
 
-    Blank lines and a header are skipped. With `known`, unknown names are refused with a `UsageError`, and a
-    first line that is a known name is not taken for a header.
+    Blank lines and a header are skipped. With `known`, unknown names are refused with a `UsageError`, or left
+    out if `skips`, and a first line that is a known name is not taken for a header.
     """
     is_csv = _is_csv(path)
     rows = []
@@ -139,7 +140,7 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         raise UsageError(f"{path}: no name found; write one per line")
     lines, names = map(list, zip(*rows, strict=True))
     if known is not None:
-        problems = UnknownNames(str(path))
+        problems = UnknownNames(str(path), skips=skips)
         problems.encode(known, names, lines)
         # The first column of a table of nodes may have any name.
         is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
@@ -151,7 +152,7 @@ def read_names(path: Path, known: _Names | None = None) -> list[str]:
         elif "" in names:
             line = lines[names.index("")]
             hint = f"\n  line {line} has no name in its first column; write it, or drop the line"
-        problems.check(hint)
+        names = [names[row] for row in problems.check(hint).tolist()]
     return names
 
 
@@ -159,14 +160,19 @@ def _first_of(fields: str) -> str:
     return fields.partition(";")[0].strip()
 
 
-def encode_queries(queries: QueryFile, entities: Vocabulary, relations: Vocabulary) -> Queries:
-    """Ids of all queries; a `UsageError` lists unknown names with their lines and the nearest names."""
-    problems = UnknownNames(queries.source)
+def encode_queries(
+    queries: QueryFile, entities: Vocabulary, relations: Vocabulary, *, skips: bool = False
+) -> Queries:
+    """Ids of all queries; a `UsageError` lists unknown names with their lines and the nearest names.
+
+    With `skips`, queries with unknown names are left out with a warning, unless none would be left.
+    """
+    problems = UnknownNames(queries.source, skips=skips)
     entity = problems.encode(entities, _known_or_stripped(queries.entity, entities), queries.line)
     relation = problems.encode(relations, _known_or_stripped(queries.relation, relations), queries.line)
-    problems.check(problems.header_hint())
+    kept = problems.check(problems.header_hint())
     asks_head = ~torch.tensor(queries.asks_tail, dtype=torch.bool)
-    return Queries(entity, relation + asks_head * len(relations))
+    return Queries(entity[kept], (relation + asks_head * len(relations))[kept])
 
 
 def _known_or_stripped(names: Sequence[str], known: Vocabulary) -> list[str]:
@@ -174,9 +180,11 @@ def _known_or_stripped(names: Sequence[str], known: Vocabulary) -> list[str]:
     return [name if known.get(name) is not None else name.strip() for name in names]
 
 
-def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) -> Tensor:
-    """Ids [3, n], int64, of triples; unknown names are refused as in `encode_queries`."""
-    problems = UnknownNames(facts.source, facts.unit)
+def encode_facts(
+    facts: Columns, entities: Vocabulary, relations: Vocabulary, *, skips: bool = False
+) -> Tensor:
+    """Ids [3, n], int64, of triples; unknown names are refused or left out as in `encode_queries`."""
+    problems = UnknownNames(facts.source, facts.unit, skips=skips)
     lines = range(facts.first_line, facts.first_line + len(facts))
     ids = [
         problems.encode(vocabulary, list(names), lines)
@@ -184,22 +192,24 @@ def encode_facts(facts: Columns, entities: Vocabulary, relations: Vocabulary) ->
     ]
     asks = (entities, _UNKNOWN) in problems.first
     hint = "\n  to ask for an entity, use predict, on the command line --queries" if asks else ""
-    problems.check(hint or problems.header_hint())
-    return torch.stack(ids)
+    return torch.stack(ids)[:, problems.check(hint or problems.header_hint())]
 
 
 class UnknownNames:
-    """Collects the unknown names of a file or table; `unit` is the word for a line in messages."""
+    """Collects the unknown names of a file or table; `unit` is the word for a line in messages.
 
-    def __init__(self, source: str, unit: str = "line") -> None:
-        self.source, self.unit = source, unit
+    With `skips`, rows that have some are left out, and not refused, as long as others remain.
+    """
+
+    def __init__(self, source: str, unit: str = "line", *, skips: bool = False) -> None:
+        self.source, self.unit, self.skips = source, unit, skips
         self.first: dict[tuple[_Names, str], int] = {}
-        self._known: list[list[bool]] = []  # of each column, whether its first two names are known
+        self._columns: list[Tensor] = []  # of each column, which of its names are known
 
     def encode(self, vocabulary: _Names, names: Sequence[str], lines: Sequence[int]) -> Tensor:
         """Ids [n], int64, of names; an unknown name gets 0 and is collected with its first line."""
         known: dict[str, int | None] = {name: vocabulary.get(name) for name in set(names)}
-        self._known.append([known[name] is not None for name in names[:2]])
+        self._columns.append(torch.tensor([known[name] is not None for name in names], dtype=torch.bool))
         if None in known.values():
             for name, line in zip(names, lines, strict=True):
                 if known[name] is None:
@@ -209,19 +219,33 @@ class UnknownNames:
 
     def header_hint(self) -> str:
         """A hint if all names of the first line are unknown, and none of the second."""
-        is_header = self.unit == "line" and all(known == [False, True] for known in self._known)
+        is_header = self.unit == "line" and all(
+            known[:2].tolist() == [False, True] for known in self._columns
+        )
         return f"\n  if the first line is a header, {_NAMED}" if is_header else ""
 
-    def check(self, hint: str = "") -> None:
-        """Raise a `UsageError` if there are unknown names: five of them, with lines and nearest names."""
+    def check(self, hint: str = "") -> Tensor:
+        """Positions [m] of the rows to compute: all of them, or with `skips` those without unknown names.
+
+        Raises:
+            UsageError: for unknown names, with five of them, their lines and the nearest names.
+        """
+        is_known = torch.stack(self._columns).all(0)
+        rows = is_known.nonzero().squeeze(1)
         if not self.first:
-            return
-        count = len(self.first)
-        shown = sorted(self.first.items(), key=itemgetter(1))[:_SHOWN]
-        lines = [f"  {self.unit} {line}: {vocabulary.explain(name)}" for (vocabulary, name), line in shown]
+            return rows
+        count, unknown = len(self.first), sorted(self.first.items(), key=itemgetter(1))[:_SHOWN]
+        if self.skips and len(rows):
+            shown = ", ".join(repr(name) for (_, name), _ in unknown) + ", ..." * (count > _SHOWN)
+            skipped = counted(len(is_known) - len(rows), self.unit)
+            warn(f"{self.source}: {skipped} of {len(is_known):,} left out for unknown names: {shown}")
+            return rows
+        lines = [f"  {self.unit} {line}: {vocabulary.explain(name)}" for (vocabulary, name), line in unknown]
         more = f" (the first {_SHOWN} follow)" if count > _SHOWN else ""
         names = f"{count} names are" if count > 1 else "one name is"
-        first = f"{self.source}: {names} unknown, nothing was computed{more}"
+        is_some = self.unit == "line" and len(rows) and not hint
+        remedy = "; the option --skip-unknown leaves out such lines" if is_some else ""
+        first = f"{self.source}: {names} unknown, nothing was computed{remedy}{more}"
         raise UsageError("\n".join([first, *lines]) + hint)
 
 

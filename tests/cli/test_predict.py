@@ -15,6 +15,7 @@ from helpers.warm_python import python
 
 import graphzoo
 from graphzoo.cli.predict import predict_main
+from graphzoo.errors import GraphzooDataWarning
 from graphzoo.inference import writers
 from graphzoo.tasks import KGCompletion
 
@@ -202,11 +203,40 @@ def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp
     assert not out.exists()
     found = error.splitlines()
     assert len(found) == 6
-    assert "8 names are unknown, nothing was computed (the first 5 follow)" in found[0]
+    remedy = "the option --skip-unknown leaves out such lines"
+    assert f"8 names are unknown, nothing was computed; {remedy} (the first 5 follow)" in found[0]
     assert found[1].strip() == "line 2: entity 'viruss'; nearest: 'virus'"
     assert found[2].strip().startswith("line 2: relation 'cause0'; nearest: 'causes'")
     path.write_text("viruss\tcauses\t?\n")
     assert "one name is unknown" in predict("--queries", path)[2]
+
+
+def test_queries_and_facts_with_unknown_names_can_be_left_out(predict, umls, tmp_path):
+    path, out, few = tmp_path / "q.tsv", tmp_path / "out.parquet", tmp_path / "few.txt"
+    write = ["--skip-unknown", "--out", out, "--overwrite"]
+    few.write_text("disease_or_syndrome\nhuman_beeing\nvirus\n")
+    path.write_text(QUERIES + "viruss\tcauses\t?\n?\tcause\tsteroid\n?\tcauses\tvirus\n")
+    with pytest.warns(GraphzooDataWarning) as caught:
+        assert predict("--queries", path, *write, "--candidates", few, "--top-k", 1)[0] == 0
+    assert [str(warning.message) for warning in caught] == [
+        f"{few}: 1 line of 3 left out for unknown names: 'human_beeing'",
+        f"{path}: 2 lines of 6 left out for unknown names: 'viruss', 'cause'",
+    ]
+    assert read(out)["relation"].tolist() == ["interacts_with", "treats", "causes", "causes"]
+    facts = [("virus", "causes", "disease_or_syndrome"), ("virus", "causes", "steroid")]
+    lines = ["\t".join(fact) for fact in facts]
+    path.write_text("\n".join([lines[0], *(f"new{i}\tcauses\tnewer" for i in range(9)), lines[1]]))
+    with pytest.warns(
+        GraphzooDataWarning, match="9 lines of 11 .*: 'new0', 'newer', 'new1', 'new2', 'new3', ...$"
+    ):
+        assert predict("--score", path, *write)[0] == 0
+    pd.testing.assert_frame_equal(read(out), umls.score_table(facts), rtol=1e-4)
+    with pytest.warns(GraphzooDataWarning, match="9 lines of 11"):
+        assert predict("--score", path, *write, "--explain", 1)[0] == 0
+    assert set(read(out)["tail"]) == {"disease_or_syndrome", "steroid"}
+    path.write_text("viruss\tcauses\t?\n")
+    status, _, error = predict("--queries", path, "--skip-unknown")
+    assert status == 2 and "one name is unknown, nothing was computed" in error and "--skip" not in error
 
 
 def test_scores_of_given_facts(predict, umls, tmp_path):
@@ -334,6 +364,10 @@ def test_tables_are_written_as_they_come(tmp_path, kind):
     ("arguments", "message"),
     [
         ([], "give either RUN, .* or --model NAME"),
+        (
+            ["--ckpt_path", "RUN", "--skip-unknown"],
+            "for names in a file: --queries, --score, --nodes or --can",
+        ),
         (["--ckpt_path", "RUN"], "give either --queries FILE .* or --score FILE"),
         (
             ["--ckpt_path", "RUN", "--nodes", "Q"],
@@ -438,6 +472,28 @@ def test_scores_of_pairs(ask_links, links, name, content):
     assert status == 0
     expected = links.score([("person3", "person40"), ("person8", "person9")])
     pd.testing.assert_frame_equal(found, expected, rtol=1e-4)
+
+
+def test_nodes_and_pairs_with_unknown_names_can_be_left_out(ask_links, links):
+    with pytest.warns(
+        GraphzooDataWarning, match="1 line of 3 left out for unknown names: 'persn4'"
+    ) as caught:
+        status, found, _ = ask_links(
+            "--skip-unknown",
+            "--top-k=2",
+            "--known=keep",
+            nodes=("nodes.txt", "person3\npersn4\nperson5\n"),
+            candidates=("c.txt", "person9\npersn4\nperson8\n"),
+        )
+    assert status == 0 and len(caught) == 2 and found["node"].unique().tolist() == ["person3", "person5"]
+    pairs = "person3\tperson40\nperson8\tpersn9\nperson8\tperson9\n"
+    with pytest.warns(GraphzooDataWarning, match="1 line of 3 left out for unknown names: 'persn9'"):
+        status, found, _ = ask_links("--skip-unknown", score=("pairs.tsv", pairs))
+    expected = links.score([("person3", "person40"), ("person8", "person9")])
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-4)
+    with pytest.warns(GraphzooDataWarning):
+        error = ask_links("--skip-unknown", score=("pairs.tsv", "person3\tpersn9\nperson3\tperson3\n"))[2]
+    assert "pairs.tsv, line 2: 'person3' is paired with itself" in error
 
 
 @pytest.mark.parametrize(

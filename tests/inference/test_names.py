@@ -139,7 +139,7 @@ def test_further_columns_of_queries_are_ignored_as_those_of_triples(tmp_path):
     [
         ("kopf\tkante\tziel\na\tlikes\ta\n", "if the first line is a header, name the columns head, "),
         ("node\trel\tnode\na\tlikes\ta\n", "if the first line is a header, name the columns head, "),
-        ("a\tkante\tziel\na\tlikes\ta\n", None),
+        ("a\tlikes\tb\na\tlikes\ta\n", None),
         ("kopf\tkante\tziel\n", None),
         ("a\tlikes\t?\n", "to ask for an entity, use predict, on the command line --queries"),
     ],
