@@ -139,9 +139,10 @@ def defaults_of(cls: type) -> dict[str, Any]:
 
 
 def spec_problem(cls: type) -> str:
-    """What is wrong with the first argument of an encoder's class, which gets the `GraphSpec`; "" if nothing.
+    """What is wrong with the first argument of an encoder's class, which is the `GraphSpec`; "" if nothing.
 
-    An argument without a type and a default may be the spec under any name.
+    The command and checkpoints build encoders in this way. An argument without a type and a default may be
+    the spec under any name.
     """
     placed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     first = next((each for each in arguments_of(cls) if each.kind is not each.KEYWORD_ONLY), None)
@@ -152,7 +153,7 @@ def spec_problem(cls: type) -> str:
             return ""
     taken = "none" if first is None or first.kind not in placed else f"{first.name} first"
     return (
-        f"{cls.__name__}.__init__ gets a GraphSpec as its first argument, but takes {taken}\n"
+        f"the first argument of an encoder is a GraphSpec, but {cls.__name__}.__init__ takes {taken}\n"
         "Write def __init__(self, spec: GraphSpec, *, ...), with the settings after the star"
     )
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
-from graphzoo.catalog.classes import arguments_of, class_path
+from graphzoo.catalog.classes import arguments_of, class_path, spec_problem
 from graphzoo.catalog.tasks import models_with, task_of
 from graphzoo.checkpoints.checks import (
     OPTIMIZER_ENTRIES,
@@ -297,6 +297,8 @@ class Task(ChecksData, LogsLosses):
         resumed, self._resumed = self._resumed, None
         self._check_begin(resumes=resumed is not None)
         if self.encoder is not None and getattr(self.trainer, "checkpoint_callbacks", None):
+            if problem := spec_problem(type(self.encoder)):
+                raise UsageError(problem)
             check_settings(type(self.encoder).__name__, self.encoder.init_args)
         if resumed is not None:
             check_training_state(self.trainer, resumed)

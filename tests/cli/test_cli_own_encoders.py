@@ -72,19 +72,19 @@ class Untyped(Smooth):
         super().__init__(spec, hidden_channels=width, num_layers=depth)
 
 
-class NoSpec(Smooth):
+class NoSpec(Named):
     def __init__(self, width: int = 8):
-        super().__init__(width)
+        super().__init__(GraphSpec(6, in_channels=3))
 
 
-class SpecLast(Smooth):
+class SpecLast(Named):
     def __init__(self, width: int, spec: GraphSpec):
-        super().__init__(spec, hidden_channels=width)
+        super().__init__(spec)
 
 
-class NoArgument(Smooth):
+class NoArgument(Named):
     def __init__(self, *, width: int = 8):
-        super().__init__(width)
+        super().__init__(GraphSpec(6, in_channels=3))
 
 
 class Broken(Smooth):
@@ -157,6 +157,20 @@ def test_settings_that_cannot_be_saved_work_without_checkpoints(package):
     assert Trainer(accelerator="cpu", **quiet).validate(task, data, verbose=False)
     with pytest.raises(UsageError, match="Named: kind has a Kind"):
         Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(task, data)
+
+
+@pytest.mark.parametrize("name", ["NoSpec", "NoArgument", "SpecLast"])
+def test_an_encoder_that_a_checkpoint_could_not_build_is_refused_before_training(package, name):
+    def make(spec):
+        own = getattr(import_module("short.enc"), name)
+        return own(width=4, spec=spec) if name == "SpecLast" else own(width=4)
+
+    graph = Data(x=torch.randn(6, 3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=torch.tensor([0, 1] * 3))
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    with pytest.raises(UsageError, match=f"is a GraphSpec, but {name}.__init__ takes"):
+        Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(
+            NodeClassification(make), NodeDataModule.from_data(graph)
+        )
 
 
 def test_arguments_include_those_of_parents_that_get_keywords():
@@ -316,16 +330,16 @@ def test_an_option_that_the_class_lacks_is_named_with_its_file(cli, package, nod
         (["short.enc.Untyped"], "short.enc.Untyped needs --model.encoder.width\nGive it, or write a default"),
         (
             ["short.enc.NoSpec"],
-            "NoSpec.__init__ gets a GraphSpec as its first argument, but takes width first\n",
+            "is a GraphSpec, but NoSpec.__init__ takes width first\n",
         ),
         (
             ["short.enc.SpecLast", "--model.encoder.width=8"],
-            "SpecLast.__init__ gets a GraphSpec as its first",
+            "is a GraphSpec, but SpecLast.__init__ takes wid",
         ),
-        (["short.enc.SpecLast"], "'short.enc.SpecLast' does not fit\nSpecLast.__init__ gets a GraphSpec"),
+        (["short.enc.SpecLast"], "'short.enc.SpecLast' does not fit\nthe first argument of an encoder is a"),
         (
             ["short.enc.NoArgument"],
-            "gets a GraphSpec as its first argument, but takes none\nWrite def __init_",
+            "a GraphSpec, but NoArgument.__init__ takes none\nWrite def __init_",
         ),
     ],
 )
@@ -362,5 +376,5 @@ def test_the_first_argument_of_an_encoder_may_be_the_spec_under_any_name():
     def default(self, width=8): ...
     def keywords(self, **settings): ...
 
-    assert "but takes width first" in problem(width) and "but takes width first" in problem(default)
-    assert "but takes none" in problem(keywords)
+    assert "takes width first" in problem(width) and "takes width first" in problem(default)
+    assert "takes none" in problem(keywords)
