@@ -242,7 +242,7 @@ def _open(
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": data, "models": models, "data": fingerprints(datamodule)}
     record["protocol"] = protocol  # trials of another one cannot be compared with what follows
-    claim(folder, record, data, begun=(folder / "trials.jsonl").is_file(), what="trials")
+    claim(folder, record, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor
     if monitor == "auto":  # the data have a metric of their own
         metric = settings["model"].get("init_args", {}).get("metric")

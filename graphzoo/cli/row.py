@@ -66,10 +66,9 @@ class Row:
         """Where the runs and the row.json of a variant go."""
         return self.base / variant.folder if variant.name else self.base
 
-    def claim(self, variant: Variant) -> tuple[dict[str, Any], list[str]]:
-        """What `command.json` says of the folder of a variant, and the options of its runs."""
-        words = [*self.options, *words_of(variant.options)]
-        return {"options": words}, words
+    def words(self, variant: Variant) -> list[str]:
+        """The options of the runs of a variant, to which its folder is claimed."""
+        return [*self.options, *words_of(variant.options)]
 
     def check(self) -> None:
         """Refuse wrong options of all variants before the first one runs."""
@@ -81,7 +80,7 @@ class Row:
                     f"Leave --{twice[0]} out"
                 )
             try:
-                settings_of(self.command, self.claim(variant)[1])
+                settings_of(self.command, self.words(variant))
             except UsageError as error:
                 message = f"{self.title}, {variant.name!r}: {error}" if variant.name else str(error)
                 raise UsageError(message) from error

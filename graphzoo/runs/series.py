@@ -61,7 +61,7 @@ def runs_of(seeds: str, splits: str) -> list[Run]:
     return [Run(seed, split) for split in parts for seed in numbers]
 
 
-def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begun: bool, what: str) -> None:
+def claim(folder: Path, record: Mapping[str, Any], *, begun: bool, what: str) -> None:
     """Write the settings of a folder's runs to `command.json`, and refuse a folder with other settings.
 
     Two settings are the same if their records (of the options, the `lasting_words`) and the content of all
@@ -69,15 +69,15 @@ def claim(folder: Path, record: Mapping[str, Any], words: Sequence[str], *, begu
 
     Args:
         folder: The folder.
-        record: The settings; "options" has the options, and "data" a fingerprint of the data if it is known.
-        words: The command line, which names the configuration files.
+        record: The settings; "options" has the options, which name the configuration files, and "data" a
+            fingerprint of the data if it is known.
         begun: Whether the folder has runs already. Otherwise the record replaces an earlier one.
         what: What the folder holds, for messages.
 
     Raises:
         UsageError: if the folder holds runs of other settings.
     """
-    path, now = folder / "command.json", _with_files(record, words)
+    path, now = folder / "command.json", _with_files(record)
     if path.is_file() and begun:
         try:
             before = _written(path, now)
@@ -110,9 +110,9 @@ def lasting_words(words: Sequence[str]) -> list[str]:
     return [word for word in _joined(words) if str(word).partition("=")[0] not in _SHOWN]
 
 
-def is_claimed(folder: Path, record: Mapping[str, Any], words: Sequence[str]) -> bool:
+def is_claimed(folder: Path, record: Mapping[str, Any]) -> bool:
     """Whether the folder holds runs of these settings, so that `claim` would accept it."""
-    now = _with_files(record, words)
+    now = _with_files(record)
     try:
         before = _written(folder / "command.json", now)
     except (OSError, ValueError, TypeError):
@@ -159,10 +159,10 @@ def _by_name(words: list[str]) -> dict[str, str] | None:
     return found
 
 
-def _with_files(record: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def _with_files(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record as it is written, with a hash of each configuration file."""
     files = {}
-    for word in words:
+    for word in record["options"]:
         name = word.rpartition("=")[2]
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
             files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()

@@ -16,20 +16,20 @@ WORDS = ["--model", "galit", "--model.lr=0.1"]
 )
 def test_a_row_continues_with_options_that_change_no_score(tmp_path, options):
     for first, then in ((WORDS, [*WORDS, *options]), ([*options, *WORDS], WORDS)):
-        claim(tmp_path, {"options": first}, first, begun=False, what="seeds")
-        claim(tmp_path, {"options": then}, then, begun=True, what="seeds")
+        claim(tmp_path, {"options": first}, begun=False, what="seeds")
+        claim(tmp_path, {"options": then}, begun=True, what="seeds")
     # Earlier versions wrote all options.
     (tmp_path / "command.json").write_text(json.dumps({"options": [*WORDS, *options], "files": {}}))
-    assert is_claimed(tmp_path, {"options": WORDS}, WORDS)
+    assert is_claimed(tmp_path, {"options": WORDS})
     with pytest.raises(UsageError, match="holds seeds with other options"):
-        claim(tmp_path, {"options": [*WORDS, "--model.dropout=0"]}, WORDS, begun=True, what="seeds")
+        claim(tmp_path, {"options": [*WORDS, "--model.dropout=0"]}, begun=True, what="seeds")
 
 
 def test_a_folder_without_runs_is_claimed_again(tmp_path):
-    claim(tmp_path, {"options": WORDS}, WORDS, begun=False, what="seeds")
-    claim(tmp_path, {"options": WORDS[:2]}, WORDS[:2], begun=False, what="seeds")
-    assert is_claimed(tmp_path, {"options": WORDS[:2]}, WORDS[:2])
-    assert not is_claimed(tmp_path, {"options": WORDS}, WORDS)
+    claim(tmp_path, {"options": WORDS}, begun=False, what="seeds")
+    claim(tmp_path, {"options": WORDS[:2]}, begun=False, what="seeds")
+    assert is_claimed(tmp_path, {"options": WORDS[:2]})
+    assert not is_claimed(tmp_path, {"options": WORDS})
 
 
 @pytest.mark.parametrize("text", ["0-10000", "7,0-9999", "0-4999,0-5000"])
