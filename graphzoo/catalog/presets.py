@@ -17,8 +17,9 @@ from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.regular_files import open_regular
 from graphzoo.system.shown import tell
 
-KINDS = ("data", "model", "recipe", "trainer", "logger", "search", "ablation")
-"""Folders of presets. Recipes and ablations have a folder per model: `recipe/<model>/<data>.yaml`."""
+KINDS = ("model", "data", "recipe", "trainer", "logger", "search", "ablation")
+"""Folders of presets, in the order of `graphzoo list`. Recipes and ablations have a folder per model:
+`recipe/<model>/<data>.yaml`."""
 _OF_MODELS = ("recipe", "ablation")
 
 

@@ -12,7 +12,6 @@ from graphzoo.cli.options import Parser
 from graphzoo.errors import UsageError, normalise, suggestion
 from graphzoo.system.shown import say
 
-_ORDER = ("model", "data", "recipe", "trainer", "logger", "search", "ablation")
 _PLURALS = {"datasets": "data", "dataset": "data", "spaces": "search"} | {kind + "s": kind for kind in KINDS}
 
 
@@ -21,7 +20,7 @@ def list_parser() -> Parser:
     parser = Parser(
         "list", "[KIND...] [--json]", "List the names that the command line accepts, with a line about each."
     )
-    kinds = f"{', '.join(_ORDER)} (default: all)"
+    kinds = f"{', '.join(KINDS)} (default: all)"
     parser.add_argument("kind", nargs="*", metavar="KIND", help=kinds)
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -35,10 +34,10 @@ def list_main(argv: list[str]) -> int:
     for kind in named:
         if kind not in KINDS:
             parser.refuse(
-                f"unknown kind {kind!r}", suggestion(kind, KINDS) or f"There are: {', '.join(_ORDER)}"
+                f"unknown kind {kind!r}", suggestion(kind, KINDS) or f"There are: {', '.join(KINDS)}"
             )
-    recipes = list_presets("recipe") if {*(named or _ORDER)} & {"model", "data", "recipe"} else []
-    tables = {kind: _rows(kind, recipes) for kind in named or _ORDER}
+    recipes = list_presets("recipe") if {*(named or KINDS)} & {"model", "data", "recipe"} else []
+    tables = {kind: _rows(kind, recipes) for kind in named or KINDS}
     if args.json:
         sys.stdout.write(json.dumps(tables, indent=2, ensure_ascii=False) + "\n")
         return 0
