@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from importlib import import_module
 from typing import Any
 
-_LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
+LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
+"""A line in the source of a package that lists a name: its module and the name."""
 
 
 def attach(
@@ -38,7 +39,7 @@ def attach(
             f"{package} lists its names in __init__.py, whose source is not installed: install the package "
             "with its source files"
         )
-    homes = {name: module for module, name in _LISTED.findall(source)}
+    homes = {name: module for module, name in LISTED.findall(source)}
 
     def get(name: str) -> Any:
         if name in homes:

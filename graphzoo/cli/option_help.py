@@ -15,9 +15,9 @@ from graphzoo.catalog.presets import find_preset
 from graphzoo.catalog.settings import merge, read_settings, word_of
 from graphzoo.catalog.tasks import TASKS, usual_task
 from graphzoo.cli.options import WIDTH
+from graphzoo.lazy import LISTED
 from graphzoo.system.regular_files import read_regular_text
 
-_LISTED = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of packages that load lazily
 _BROUGHT = {"spec", "encoder", "name"}  # by the data, by --model, by --data
 
 
@@ -33,7 +33,7 @@ def class_options(class_path: str) -> list[ClassOption]:
     """The arguments of a class, in their order; empty if there is no source to read."""
     module, _, name = class_path.rpartition(".")
     source = _source_of(module)
-    homes = {cls: home for home, cls in _LISTED.findall(source)}
+    homes = {cls: home for home, cls in LISTED.findall(source)}
     if name in homes:
         source = _source_of(homes[name])
     node = next((n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == name), None)
