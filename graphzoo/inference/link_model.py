@@ -15,12 +15,12 @@ from graphzoo.datasets import LinkGraph
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.datasets.files.text import warn
 from graphzoo.datasets.link.named_pairs import NamedPairs, pairs_from_table
-from graphzoo.errors import UsageError, check_whole
+from graphzoo.errors import UsageError, check_choice, check_whole
 from graphzoo.inference.forks import heed_fork
 from graphzoo.inference.link_scoring import LinkPlace, best_partners
 from graphzoo.inference.names import NodeNames
 from graphzoo.inference.queries import UnknownNames
-from graphzoo.inference.scoring import Columns, FilterKnown, check_known
+from graphzoo.inference.scoring import Columns, FilterKnown
 from graphzoo.inference.sources import LinkGraphSource, load_link_source, refuse_others, stored_link_graph
 from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.ops import RelationalGraph
@@ -152,7 +152,7 @@ class LinkModel(TrainedModel):
                 "For the partners of all nodes give nodes=range(N), or all names"
             )
         check_whole(at_least=1, k=k, batch_size=batch_size)
-        check_known("known", known)
+        check_choice("known", known, FilterKnown)
         place = self._place(data)
         asked = place.names.find(node if nodes is None else nodes)  # type: ignore[arg-type]
         if candidates is None:

@@ -21,7 +21,7 @@ from graphzoo.inference.forks import heed_fork
 from graphzoo.inference.graphs import GraphSource, PredictionGraph, load_graph, stored_graph
 from graphzoo.inference.names import Vocabulary, plain_item
 from graphzoo.inference.queries import encode_facts, read_facts
-from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, check_known, judge_facts, top_answers
+from graphzoo.inference.scoring import FilterKnown, Queries, batches_of, judge_facts, top_answers
 from graphzoo.inference.sources import refuse_others
 from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.layers.noise import in_evaluation
@@ -147,7 +147,7 @@ class KGModel(TrainedModel):
         """As `predict_batches`, for queries that are ids already."""
         place = place or self._default
         check_whole(at_least=1, k=k)
-        check_known("filter_known", filter_known)
+        check_choice("filter_known", filter_known, FilterKnown)
         num_entities = place.knowledge_graph.num_entities
         allowed = torch.ones(num_entities, dtype=torch.bool, device=self.task.device)
         if candidates is not None:

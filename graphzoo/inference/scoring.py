@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.errors import UsageError, check_choice, check_whole
+from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.metrics import rank_targets
@@ -38,11 +38,6 @@ def batches_of(queries: Queries, num_entities: int, batch_size: int | None) -> I
     size = batch_size or max(1, min(1024, _BATCH_ELEMENTS // max(1, num_entities)))
     starts = range(0, max(1, queries.entity.numel()), size)
     return (Queries(*(column[start : start + size] for column in queries)) for start in starts)
-
-
-def check_known(name: str, value: str) -> None:
-    """Refuse a value that `FilterKnown` does not have; `name` is the option."""
-    check_choice(name, value, FilterKnown)
 
 
 def check_finite(logits: Tensor) -> Tensor:
