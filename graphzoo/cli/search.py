@@ -24,7 +24,7 @@ from graphzoo.runs.published import mean_and_deviation
 from graphzoo.runs.results_file import write_results
 from graphzoo.runs.series import Run, claim, lasting_words, runs_of
 from graphzoo.runs.tables import shown_setting
-from graphzoo.search.space import Space, nested, read_space
+from graphzoo.search.space import SAMPLERS, Space, nested, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.training.named_twice import bring_optimizer, read_files
@@ -72,7 +72,7 @@ def search_parser() -> Parser:
         help="search space, see `graphzoo list search` (default: that of the model)",
     )
     drawn = "method that chooses the settings (default tpe)"
-    add("--sampler", default="tpe", choices=("tpe", "random", "grid"), help=drawn)
+    add("--sampler", default="tpe", choices=SAMPLERS, help=drawn)
     seed = "seed of the sampler (default 0)"
     add("--sampler_seed", type=at_least(0, whole=True), default=0, metavar="N", help=seed)
     scored = "score of a trial: its best average over N successive validations (default 1)"
@@ -123,7 +123,7 @@ def search_main(argv: list[str]) -> int:
             "Is the space for another model? Leave --space out, or write one of your own"
         )
     record["data"] = _own_data(settings)
-    study, budget = _open_study(args, plan, space, record, typed, space.fitting(settings), len(runs))
+    study, budget = _open_study(args, plan, space, record, space.fitting(settings), len(runs))
     status = _work(study, runs, options, budget, args.minutes, args.window)
     if not study.complete:
         if not status:
@@ -171,7 +171,6 @@ def _open_study(
     plan: Plan,
     space: Space,
     record: Mapping[str, Any],
-    typed: list[str],
     today: dict[str, Any],
     num_runs: int,
 ) -> tuple[TrialStudy, int]:
@@ -187,7 +186,7 @@ def _open_study(
     folder.mkdir(parents=True, exist_ok=True)
     with gate_of(folder):  # several processes may begin at once
         begun = (folder / "study.journal").is_file()
-        claim(folder, record, typed, begun=begun, what="trials")
+        claim(folder, record, begun=begun, what="trials")
         study = TrialStudy(
             folder,
             space,

@@ -13,6 +13,8 @@ from typing import Any
 from graphzoo.catalog.settings import read_settings
 from graphzoo.errors import UsageError
 
+SAMPLERS = ("tpe", "random", "grid")
+"""How a search chooses settings; here, since importing Optuna takes long."""
 _GROUPS = ("model", "data", "trainer")
 
 

@@ -22,7 +22,6 @@ from graphzoo.runs.results_file import write_rows
 from graphzoo.search.space import Choice, Range, Space
 from graphzoo.system.waiting import TellingLock
 
-SAMPLERS = ("tpe", "random", "grid")
 _AGAIN = "interrupted"  # attribute of an interrupted trial, whose settings are queued again
 
 
@@ -40,7 +39,7 @@ class TrialStudy:
         folder: The folder.
         space: The search space.
         direction: Whether the value is maximised or minimised.
-        sampler: One of `SAMPLERS`.
+        sampler: One of `graphzoo.search.space.SAMPLERS`.
         seed: Seed of the sampler.
         num_runs: Runs of each trial.
     """

@@ -70,7 +70,7 @@ def test_fixed_choices_are_those_of_the_commands(offer):
     from graphzoo.cli import plot, predict, results
     from graphzoo.inference import export
     from graphzoo.report import dashboard
-    from graphzoo.search.study import SAMPLERS
+    from graphzoo.search.space import SAMPLERS
 
     (known,) = (action.choices for action in predict.predict_parser().actions if action.dest == "known")
     choices = {
