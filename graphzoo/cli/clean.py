@@ -18,6 +18,7 @@ from typing import NamedTuple
 from graphzoo.cli.options import Parser, at_least
 from graphzoo.datasets.files.roots import cache_root
 from graphzoo.system.shown import say, tell
+from graphzoo.system.units import counted
 
 MADE_AGAIN = {
     "parsed": r"[0-9a-f]{64}\.npz",
@@ -142,4 +143,4 @@ def _remove(file: _File) -> None:
 
 def _sum(files: list[_File]) -> str:
     size = sum(file.facts.st_size for file in files) / 2**20
-    return f"{len(files):,} file{'s' * (len(files) != 1)}, {size:,.1f} MiB"
+    return f"{counted(len(files), 'file')}, {size:,.1f} MiB"

@@ -19,6 +19,7 @@ from graphzoo.system.memory import available_bytes
 from graphzoo.system.paths import existing_parent
 from graphzoo.system.regular_files import read_regular_text
 from graphzoo.system.shown import say
+from graphzoo.system.units import counted
 
 _OPTIONAL = {
     "triton": "fast path on NVIDIA GPUs; comes with torch for CUDA: pip install torch",
@@ -133,7 +134,7 @@ def _data_root() -> None:
         _say(what, f"{folder} ({exists}, {state})")
     for name in MADE_AGAIN:
         if sizes := _sizes(cache_root() / name):
-            files = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
+            files = counted(len(sizes), "file")
             _say(f"cache, {name}", f"{sum(sizes) / 2**20:,.1f} MiB in {files}; graphzoo clean removes them")
 
 

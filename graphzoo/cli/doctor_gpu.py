@@ -22,6 +22,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from graphzoo.callbacks.run_length import finish
 from graphzoo.errors import UsageError
 from graphzoo.ops.eager import float32_precision, row_backend
 from graphzoo.system.files import write_text_atomically
@@ -107,17 +108,12 @@ def seconds_of(run: Callable[[], Any], place: torch.device) -> float:
     """Median of five runs, after one to warm up, each waited for."""
     times = []
     for _ in range(6):
-        _wait(place)
+        finish(place)
         began = time.perf_counter()
         run()
-        _wait(place)
+        finish(place)
         times.append(time.perf_counter() - began)
     return statistics.median(times[1:])
-
-
-def _wait(place: torch.device) -> None:
-    if place.type == "cuda":
-        torch.cuda.synchronize(place)
 
 
 def op_checks(place: torch.device, speed: float, *, quick: bool) -> Iterator[tuple[str, Callable[[], Check]]]:
@@ -287,12 +283,12 @@ def _train(
         def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
             if not (draws or isinstance(pl_module.encoder, KnowFormer)):
                 pl_module.encoder.eval()
-            _wait(place)
+            finish(place)
             self.times.append(time.perf_counter())
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *args: Any) -> None:
             self.losses.append(outputs["loss"].detach())
-            _wait(place)
+            finish(place)
             self.times[-1] = time.perf_counter() - self.times[-1]
 
     clock, kind = Clock(), cast(Any, precision)

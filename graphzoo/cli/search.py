@@ -27,6 +27,7 @@ from graphzoo.runs.tables import shown_setting
 from graphzoo.search.space import SAMPLERS, Space, nested, read_space
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import cell, console, say, tell
+from graphzoo.system.units import counted
 from graphzoo.training.named_twice import bring_optimizer, read_files
 from graphzoo.training.options import OF_OPTIMIZER, config_files, names_optimizer
 from graphzoo.training.plan import Plan, make_plan
@@ -196,7 +197,7 @@ def _open_study(
             num_runs=num_runs,
         )
         if orphans := study.take_back_orphans():
-            tell(f"{orphans} interrupted trial{'s' * (orphans > 1)} to be run again\n")
+            tell(f"{counted(orphans, 'interrupted trial')} to be run again\n")
         if args.sampler == "grid":
             every = study.propose_all(args.trials)
             if every > args.trials:

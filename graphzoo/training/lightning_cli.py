@@ -41,6 +41,7 @@ from graphzoo.runs.directory import (
 from graphzoo.runs.lock import RunLock
 from graphzoo.system.paths import relative, typed
 from graphzoo.system.shown import tell
+from graphzoo.system.units import counted
 from graphzoo.tasks.base import Task
 from graphzoo.training import resume
 from graphzoo.training.callbacks import Began, FitsMemory, Monitor, callbacks_of, checkpoints_of
@@ -278,7 +279,7 @@ class GraphzooCLI(LightningCLI):
         here, there = relative(self.run_dir), relative(Path(str(self.plan.checkpoint)))
         if getattr(self.trainer, "fast_dev_run", False):
             raise UsageError(
-                f"--trainer.fast_dev_run runs one epoch, and {there} has had {_epochs(done)}\n"
+                f"--trainer.fast_dev_run runs one epoch, and {there} has had {counted(done, 'epoch')}\n"
                 "Leave one of the two out"
             )
         if self.plan.resume and most < done:
@@ -288,7 +289,7 @@ class GraphzooCLI(LightningCLI):
             )
         if not self.plan.resume:
             raise UsageError(
-                f"{here}: nothing is left to train, as {there} has had {_epochs(done)} "
+                f"{here}: nothing is left to train, as {there} has had {counted(done, 'epoch')} "
                 f"and --trainer.max_epochs is {most}\nGive {done + 1} or more"
             )
 
@@ -299,7 +300,7 @@ class GraphzooCLI(LightningCLI):
         done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
         if most is not None and 0 <= most <= done:
             run = relative(self.run_dir)
-            tell(f"{run} has finished its {_epochs(done)}; --trainer.max_epochs N trains on\n")
+            tell(f"{run} has finished its {counted(done, 'epoch')}; --trainer.max_epochs N trains on\n")
         else:
             tell(f"resumes after epoch {done}\n" if done else "resumes in epoch 1\n")
 
@@ -422,7 +423,3 @@ def _data_name(config: dict[str, Any]) -> str:
     data = config.get("data") or {}
     usual = str(data.get("class_path") or "data").rpartition(".")[2].lower()
     return str((data.get("init_args") or {}).get("name") or usual)
-
-
-def _epochs(count: int) -> str:
-    return f"{count} epoch{'s' * (count != 1)}"

@@ -409,7 +409,7 @@ def _wrong_columns(
     if not content.strip():
         found_text = "a blank line"
     else:
-        found_text = f"{found} column{'s' * (found != 1)} ({_shortened(content)})"
+        found_text = f"{counted(found, 'column')} ({_shortened(content)})"
     if bad_lines > 1:
         found_text += f" ({bad_lines:,} wrong lines)"
     separators = _SEPARATORS[form.delimiter]
