@@ -54,7 +54,7 @@ def test_the_run_that_is_best_on_validation_is_exported(rows, tmp_path, umls):
     assert sorted(path.name for path in out.iterdir()) == ["knowformer-umls", "knowformer-umls-program"]
 
 
-def test_a_folder_that_is_not_an_exported_model_is_kept(rows, tmp_path):
+def test_a_folder_that_is_not_an_exported_model_is_kept(rows):
     folder, _ = rows
     with pytest.raises(graphzoo.errors.UsageError, match="holds no exported model and is left as it is"):
         pretrained.main(

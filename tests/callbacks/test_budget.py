@@ -126,7 +126,7 @@ def test_a_limit_that_the_user_sets_for_a_second_fit_is_kept(tmp_path):
     assert trainer.limit_train_batches == 5
 
 
-def test_anything_but_a_knowledge_graph_is_refused(tmp_path):
+def test_anything_but_a_knowledge_graph_is_refused():
     with pytest.raises(UsageError, match="knowledge graphs"):
         QueryBudget().setup(L.Trainer(logger=False, enable_checkpointing=False), L.LightningModule(), "fit")
 

@@ -73,7 +73,7 @@ def links(tmp_path):
     "kill -9 while a checkpoint is written, in a training step, or in validation",
     ("`fit --ckpt_path` resumes, with the weights, optimiser and metrics of an uninterrupted run"),
 )
-def test_a_run_resumes_after_kill_9(cli, results, tiny_kg, tiny_nodes, links, tmp_path):
+def test_a_run_resumes_after_kill_9(cli, results, tiny_kg, tiny_nodes, links):
     """Each task is killed in another function, after the checkpoint of the first epoch."""
     runs = {
         "kg": (

@@ -118,7 +118,7 @@ def test_without_a_checkpoint_the_page_says_so(run, tmp_path, capsys):
     assert "the run has no checkpoint" in (tmp_path / "report.html").read_text()
 
 
-def test_a_folder_without_write_permission_is_refused(run, tmp_path, capsys, monkeypatch):
+def test_a_folder_without_write_permission_is_refused(run, capsys, monkeypatch):
     import os
 
     monkeypatch.setattr(os, "access", lambda path, mode: False)

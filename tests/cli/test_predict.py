@@ -194,7 +194,7 @@ def test_bad_query_files_are_named_by_line(predict, tmp_path, name, content, mes
     "queries have names that the graph does not know",
     "refused with their number; five are shown with line and nearest names",
 )
-def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp_path, monkeypatch):
+def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp_path):
     path, out = tmp_path / "q.tsv", tmp_path / "out.csv"
     lines = ["virus\tcauses\t?"] + [f"viruss\tcause{i}\t?" for i in range(6)] + ["?\taffects\tsteroids"]
     path.write_text("\n".join(lines))
@@ -567,7 +567,7 @@ def test_partners_on_another_graph(link_runs, tmp_path, capfd):
         (["--nodes", "Q", "--top-k", "-1"], "--top-k.*at least 1, got '-1'"),
     ],
 )
-def test_wrong_options_for_links_are_refused(named_links, queries, tmp_path, capfd, arguments, message):
+def test_wrong_options_for_links_are_refused(named_links, queries, capfd, arguments, message):
     import re
 
     given = [str(queries) if argument == "Q" else argument for argument in arguments]

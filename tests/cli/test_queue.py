@@ -97,7 +97,7 @@ def test_a_failed_row_is_listed_at_the_end_and_stops_no_other(queue):
     assert apart.err.rstrip().endswith("all rows as a table: graphzoo results runs alone")
 
 
-def test_a_killed_run_fails_only_its_row(monkeypatch, workplace):
+def test_a_killed_run_fails_only_its_row(workplace):
     statuses = iter([137, 0])
     found = entries("galit cora --seeds 0", "galit citeseer --seeds 0")
     assert run_queue(found, lambda row: next(statuses), RUNS) == 1

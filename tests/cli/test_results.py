@@ -342,7 +342,7 @@ def test_a_data_file_may_have_the_longest_possible_name(reproduce, cli, tiny_nod
     assert "d" * 250 in cli("results", "row", "--format=csv").out
 
 
-def test_scores_of_untrained_weights_are_no_result(cli, tiny_nodes, tmp_path):
+def test_scores_of_untrained_weights_are_no_result(cli, tiny_nodes):
     names = ["--model=galit", "--data=nodes", f"--data.path={tiny_nodes}", "--logger=csv"]
     tested = cli("test", *names, "--trainer.accelerator=cpu", "--run_dir=untrained")
     assert tested.status == 0 and "no --ckpt_path, so these are untrained weights" in tested.err

@@ -128,7 +128,7 @@ def test_state_of_another_epoch_skips_nothing(toy):
     assert len(list(same)) == 4
 
 
-def test_lightning_does_not_replace_the_sampler(toy, tmp_path):
+def test_lightning_does_not_replace_the_sampler(toy):
     """`use_distributed_sampler` has its default, and Lightning's own function decides."""
     dm = KGDataModule(path=toy, batch_size=16)
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)

@@ -507,7 +507,7 @@ def test_features_of_link_graphs_may_have_any_dtype(tmp_path, kind):
     assert torch.equal(link_graph_from_files(tmp_path / "links.npz").x, x)
 
 
-def test_an_ignored_split_of_a_data_object_gives_a_warning(tmp_path, recwarn):
+def test_an_ignored_split_of_a_data_object_gives_a_warning(recwarn):
     """The names are those of PyG's RandomLinkSplit; attributes of PyG's loaders give no warning."""
     edges = make_link_graph().train.t().contiguous()
     data = Data(edge_index=edges, num_nodes=60, edge_label=torch.ones(4), edge_label_index=edges[:, :4])
@@ -517,7 +517,7 @@ def test_an_ignored_split_of_a_data_object_gives_a_warning(tmp_path, recwarn):
     assert said.startswith("data: edge_label, edge_label_index ignored, because the split is drawn")
 
 
-def test_a_sparse_adjacency_of_torch_or_scipy_gives_links(tmp_path):
+def test_a_sparse_adjacency_of_torch_or_scipy_gives_links():
     """Repeated entries are one link, as in an edge_index. Weights are ignored with a warning."""
     links = torch.stack([torch.arange(30), torch.arange(1, 31)]).repeat(1, 2)
     ones = torch.ones(links.shape[1])

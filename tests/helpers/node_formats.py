@@ -121,14 +121,3 @@ def mini_imagenet(num_nodes=30):
 def write_mini_imagenet(folder, protocol=4):
     folder.mkdir(parents=True)
     (folder / "mini_imagenet.pkl").write_bytes(pickle.dumps(mini_imagenet(), protocol=protocol))
-
-
-WRITERS = {
-    "ogbn-arxiv": lambda root: write_ogb(root / "ogb" / "ogbn_arxiv", "arxiv"),
-    "ogbn-proteins": lambda root: write_ogb(root / "ogb" / "ogbn_proteins", "proteins"),
-    "amazon2m": lambda root: write_ogb(root / "ogb" / "ogbn_products", "products"),
-    "pokec": lambda root: write_pokec(root / "pokec"),
-    "20news": lambda root: write_newsgroups(root / "20news"),
-    "mini-imagenet": lambda root: write_mini_imagenet(root / "mini-imagenet"),
-}
-"""Data set -> function that writes its small files below a data root."""

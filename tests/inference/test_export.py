@@ -34,7 +34,7 @@ def copied(exported, tmp_path):
     return Path(shutil.copytree(exported, tmp_path / "copied"))
 
 
-def test_a_knowledge_graph_model_answers_as_its_run(umls_run, exported, monkeypatch, tmp_path):
+def test_a_knowledge_graph_model_answers_as_its_run(umls_run, exported, monkeypatch):
     run = graphzoo.load(umls_run.path)
     monkeypatch.setattr(torch, "load", None)  # no pickle may be read
     model = graphzoo.load(exported)

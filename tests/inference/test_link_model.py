@@ -682,7 +682,7 @@ def test_damaged_descriptions_are_refused(link_runs, tmp_path, change, message):
         graphzoo.load(run)
 
 
-def test_a_heuristic_has_no_weights_to_load(tmp_path):
+def test_a_heuristic_has_no_weights_to_load():
     from graphzoo.heuristics import LinkHeuristic
     from graphzoo.tasks import LinkPrediction
 

@@ -468,7 +468,7 @@ def test_no_nodes_give_an_empty_table_of_the_same_types(tmp_path):
     assert (model.predict([]).dtypes == model.predict().dtypes).all()
 
 
-def test_a_loaded_model_is_not_trained_on_another_split(trained, tmp_path):
+def test_a_loaded_model_is_not_trained_on_another_split(trained):
     """Its new checkpoint would only name the new split; after training on its own split, it names both."""
     from lightning.pytorch import Trainer
 

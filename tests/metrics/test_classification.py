@@ -64,7 +64,7 @@ def test_saturated_probabilities_still_rank():
     assert float(metric.compute()) == 1.0
 
 
-def test_yes_no_labels_agree_with_ogb(monkeypatch):
+def test_yes_no_labels_agree_with_ogb():
     """OGB's evaluator leaves out labels of which all nodes have the same value, and so does `RocAuc`."""
     from ogb.nodeproppred import Evaluator
 

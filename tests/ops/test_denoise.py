@@ -384,7 +384,7 @@ def test_two_processes_compute_a_result_once(tmp_path, memory_map_bytes):
 
 
 @pytest.mark.parametrize("function", [denoise_features, cached_denoise])
-def test_wrong_input_is_refused(function, tmp_path):
+def test_wrong_input_is_refused(function):
     x, edges = graph()
     for gamma in (-0.1, 1.5):
         with pytest.raises(ValueError, match=f"gamma must be at least 0 and at most 1, got {gamma}"):

@@ -148,7 +148,7 @@ def test_the_own_fact_has_no_influence(seed, size, hides):
         assert edges_of(with_fact, 0) == edges_of(without_fact, 0)
 
 
-def test_queries_do_not_depend_on_their_batch_or_on_threads(graph, triples, monkeypatch):
+def test_queries_do_not_depend_on_their_batch_or_on_threads(graph, triples):
     head, relation, answer = queries_of(triples)
     sampler = NeighbourhoodSampler(graph, 9)
     together = sampler(head, relation, answer)[0]

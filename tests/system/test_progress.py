@@ -94,7 +94,7 @@ def test_a_bar_inside_another_is_not_shown(terminal):
         wait_for(terminal, "another")
 
 
-def test_no_bar_is_shown_beside_one_of_lightning(terminal, monkeypatch):
+def test_no_bar_is_shown_beside_one_of_lightning(terminal):
     shared = rich.get_console()
     with rich.progress.Progress(console=shared), progress("reading", 2) as advance:
         time.sleep(0.2)

@@ -201,7 +201,7 @@ def test_other_errors_of_a_step_are_raised(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_part_of_a_batch_has_its_part_of_the_neighbourhoods(tmp_path):
+def test_a_part_of_a_batch_has_its_part_of_the_neighbourhoods():
     _, data = queries(neighbourhood=40)
     data.prepare_data()
     data.setup("fit")

@@ -464,7 +464,7 @@ def test_auto_chooses_the_whole_graph_or_neighbourhoods_by_size(family, tmp_path
     assert num_targets == 2 * 250 == large.num_valid
 
 
-def test_costs_of_steps_depend_on_the_size_of_neighbourhoods(family, tmp_path):
+def test_costs_of_steps_depend_on_the_size_of_neighbourhoods(family):
     datamodule = KGDataModule(path=family, batch_size=16, neighbourhood=5, later_neighbourhoods={2: 5, 3: 20})
     datamodule.setup()
     costs = datamodule.step_costs()

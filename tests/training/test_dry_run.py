@@ -62,7 +62,7 @@ def test_loggers_write_nothing(fit, workplace, logger):
     assert sorted(workplace.rglob("*")) == before
 
 
-def test_steps_and_parameters_are_those_of_the_run(fit, results, monkeypatch):
+def test_steps_and_parameters_are_those_of_the_run(fit, results):
     found = shown(dry(fit, "--data.micro_batch_size=4"))
     fit("--run_dir=run", "--data.micro_batch_size=4", epochs=3)
     real = results("run")

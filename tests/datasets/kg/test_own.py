@@ -59,7 +59,7 @@ def test_drawn_parts_and_inverse_relations_of_an_inductive_pair(write, tmp_path)
         from_files(tmp_path / "g")
 
 
-def test_columns_that_are_ignored_are_named_if_a_split_is_drawn(write, tmp_path):
+def test_columns_that_are_ignored_are_named_if_a_split_is_drawn(write):
     lines = "".join(",".join((*row, "1")) + "\n" for row in chain(20))
     path = write("t.csv", ("head,relation,tail,weight\n" + lines).encode())
     with pytest.warns(GraphzooDataWarning, match="column weight is ignored"):
@@ -282,7 +282,7 @@ def test_a_first_line_whose_names_occur_again_or_are_not_words_is_a_fact(write, 
     assert not any("header" in str(warning.message) for warning in recwarn)
 
 
-def test_h_r_t_is_a_header_unless_the_graph_has_such_names(write, tmp_path):
+def test_h_r_t_is_a_header_unless_the_graph_has_such_names(write):
     path = write("facts.csv", b"h,r,t\n" + b"".join(b"e%d,s,e%d\n" % (n, n + 1) for n in range(40)))
     graph, _ = from_files(path)
     assert graph.relations == ("s",) and graph.num_entities == 41 and "h" not in graph.entities
@@ -301,7 +301,7 @@ def test_a_column_that_a_header_names_twice_is_refused(write):
         from_files(write("facts.tsv", rows))
 
 
-def test_h_r_t_is_a_header_in_any_order(write, tmp_path):
+def test_h_r_t_is_a_header_in_any_order(write):
     rows = [(c, a, b) for a, b, c in chain(20)]
     graph, _ = from_files(write("train.txt", [("t", "h", "r"), *rows]))
     assert (

@@ -252,7 +252,7 @@ def test_a_cache_that_cannot_be_written_gives_a_warning(own_cache, caplog):
     assert valid.negative.shape[1] == 10 and "no cache of hard negatives" in caplog.text
 
 
-def test_concurrent_processes_compute_once(tmp_path):
+def test_concurrent_processes_compute_once():
     code = (
         "import logging, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"

@@ -279,7 +279,7 @@ def test_useless_labels_are_refused(tables, nodes, problem):
     assert node_graph_from_files(folder, require_labels=False).num_nodes == 2
 
 
-def test_files_in_the_wrong_place(tables, tmp_path):
+def test_files_in_the_wrong_place(tables):
     folder = tables()
     (folder / "edges.csv").rename(folder / "links.csv")
     with pytest.raises(DataError, match=r"no edges.csv \(.*\); the folder has links.csv, nodes.csv"):
@@ -356,7 +356,7 @@ def test_the_case_of_label_and_split_does_not_matter(tables):
     assert graph.class_names == ("Rich",)
 
 
-def test_tables_with_other_extensions_are_found(tables, tmp_path):
+def test_tables_with_other_extensions_are_found(tables):
     folder = tables(NODES.replace(",", "\t"), EDGES.replace(",", ";"))
     graph = node_graph_from_files(folder)
     (folder / "nodes.csv").rename(folder / "nodes.tsv")
