@@ -33,7 +33,6 @@ _MASKS = {"train_mask", "val_mask", "valid_mask", "test_mask"}
 # Names of a column that pandas makes of an index.
 _UNNAMED = re.compile(r"Unnamed: \d+")
 _INDEX = re.compile(rf"|index|{_UNNAMED.pattern}")
-_WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE | re.ASCII)
 
 _Columns = dict[str, Any]
@@ -281,7 +280,7 @@ def _labels(
             raise DataError(
                 f"{path}: has both {_LABEL} (one class) and {others[0]} (yes or no); keep one kind of label"
             )
-        labels = _whole([label.strip() for label in table[_LABEL].to_pylist()], class_names)
+        labels = [label.strip() for label in table[_LABEL].to_pylist()]
         try:
             return number_classes(labels, class_names)
         except KeyError as error:
@@ -305,18 +304,6 @@ def _labels(
                 )
             y[position, number] = value[text.strip()]
     return torch.from_numpy(y), names
-
-
-def _whole(labels: list[str], class_names: tuple[str, ...] | None) -> list[str]:
-    """Labels of which all are such as 1.0 as whole numbers, unless they are among the known names so.
-
-    pandas and spreadsheets write integers in this way if a value of their column is missing.
-    """
-    given = {label for label in labels if label}
-    are_floats = given and all(_WHOLE_FLOAT.fullmatch(label) for label in given)
-    if not are_floats or not given.isdisjoint(class_names or ()):
-        return labels
-    return [label.removesuffix(".0") for label in labels]
 
 
 def _splits(marks: Sequence[str], y: Tensor, path: Path) -> dict[str, tuple[NodeSplit, ...]]:

@@ -86,20 +86,6 @@ def test_names_that_look_like_something_else(tables):
     assert graph.node_names == ("NA", "null", "a,b", "ü") and graph.class_names == ("1.0", "x")
 
 
-def test_whole_numbers_with_a_missing_one_are_named_as_integers(tables):
-    """pandas writes 1.0 if a label of the column is missing."""
-    rows = ["a,1.0,1", "b,10.0,2", "c,,3", "d,2.0,4"]
-    folder = tables(nodes_of(*rows), "source,target\na,b\n")
-    graph = node_graph_from_files(folder)
-    assert graph.class_names == ("1", "2", "10") and graph.y.tolist() == [0, 2, -1, 1]
-    for names in (("1", "2", "10"), ("1.0", "2.0", "10.0")):  # those of a model
-        other = node_graph_from_files(folder, class_names=names, require_labels=False)
-        assert other.class_names == names and other.y.tolist() == [0, 2, -1, 1]
-    assert node_graph_from_files(tables(nodes_of(*rows, "e,0.5,5"), "source,target\na,b\n")).class_names == (
-        ("0.5", "1.0", "10.0", "2.0")
-    )
-
-
 def test_several_labels(tables):
     graph = node_graph_from_files(
         tables("id,label_p,label_q,f\na,1,0,3\nb,0,,3\nc,1,1.0,4\n", "source,target\na,b\n")
