@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import itertools
 import os
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ENCODER_GROUP = "graphzoo.encoders"
 _OURS = ("graphzoo", "lightning")
+_PLAIN = re.compile(r"\b(int|float|str|bool)\b")
 
 
 def entry_points(*, group: str) -> EntryPoints:
@@ -141,15 +143,16 @@ def defaults_of(cls: type) -> dict[str, Any]:
 def spec_problem(cls: type) -> str:
     """What is wrong with the first argument of an encoder's class, which is the `GraphSpec`; "" if nothing.
 
-    The command and checkpoints build encoders in this way. An argument without a type and a default may be
-    the spec under any name.
+    The command and checkpoints build encoders in this way. The spec may have any name, and a type of any name
+    such as an alias, but not that of a number or a text.
     """
     placed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     first = next((each for each in arguments_of(cls) if each.kind is not each.KEYWORD_ONLY), None)
     if first is not None:
-        may_be = first.default is first.empty and first.annotation in (first.empty, Any, "Any")
-        is_spec = first.name == "spec" or may_be or "GraphSpec" in str(first.annotation)
-        if first.kind is first.VAR_POSITIONAL or (first.kind in placed and is_spec):
+        kind = str(first.annotation)
+        is_plain = isinstance(first.default, int | float | str) or _PLAIN.search(kind) is not None
+        may_be_spec = first.name == "spec" or "GraphSpec" in kind or not is_plain
+        if first.kind is first.VAR_POSITIONAL or (first.kind in placed and may_be_spec):
             return ""
     taken = "none" if first is None or first.kind not in placed else f"{first.name} first"
     return (

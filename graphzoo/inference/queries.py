@@ -140,12 +140,13 @@ def read_names(path: Path, known: _Names | None = None, *, skips: bool = False) 
         raise UsageError(f"{path}: no name found; write one per line")
     lines, names = map(list, zip(*rows, strict=True))
     if known is not None:
-        problems = UnknownNames(str(path), skips=skips)
+        # With an empty name at its top, the first column of a table is not that of the names.
+        problems = UnknownNames(str(path), skips=skips and names[0] != "")
         problems.encode(known, names, lines)
         # The first column of a table of nodes may have any name.
         is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
         hint = "\n  if the first line is a header, call the column node" if is_header else ""
-        if not names[0] and names[1:2] == ["0"]:
+        if not names[0] and names[1:2] and names[1].isdecimal():
             hint = (
                 "\n  the first column has no name, as an index of pandas; drop it: to_csv(..., index=False)"
             )
@@ -192,6 +193,7 @@ def encode_facts(
     ]
     asks = (entities, _UNKNOWN) in problems.first
     hint = "\n  to ask for an entity, use predict, on the command line --queries" if asks else ""
+    problems.skips &= not asks
     return torch.stack(ids)[:, problems.check(hint or problems.header_hint())]
 
 
@@ -244,7 +246,7 @@ class UnknownNames:
         more = f" (the first {_SHOWN} follow)" if count > _SHOWN else ""
         names = f"{count} names are" if count > 1 else "one name is"
         is_some = self.unit == "line" and len(rows) and not hint
-        remedy = "; the option --skip-unknown leaves out such lines" if is_some else ""
+        remedy = "; on the command line, --skip-unknown leaves out such lines" if is_some else ""
         first = f"{self.source}: {names} unknown, nothing was computed{remedy}{more}"
         raise UsageError("\n".join([first, *lines]) + hint)
 

@@ -156,7 +156,7 @@ class ChecksData(LightningModule):
 
         No check refuses the data any more then. Unlike `on_train_start`, a user's task rarely overrides this.
         """
-        if not self._has_begun:
+        if not self._has_begun and self._trainer is not None and self._trainer.state.fn == "fit":
             raise UsageError(
                 f"{type(self).__name__} overrides on_fit_start without super().on_fit_start(), so that "
                 "answers would not be hidden and class weights not be used\nCall it first"

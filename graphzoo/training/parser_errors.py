@@ -369,9 +369,12 @@ def merged_settings(command_line: list[str]) -> dict[str, Any]:
 
 def _encoder_class(command_line: list[str]) -> str | None:
     """The class path of the run's encoder, or None."""
-    encoder = ((merged_settings(command_line).get("model") or {}).get("init_args") or {}).get("encoder")
-    in_files = encoder.get("class_path") if isinstance(encoder, Mapping) else encoder
-    return value_of("--model.encoder", command_line) or in_files
+    found: Any = merged_settings(command_line)
+    for key in ("model", "init_args", "encoder"):  # files may hold anything
+        found = found.get(key) if isinstance(found, Mapping) else None
+    found = value_of("--model.encoder", command_line) or found
+    found = found.get("class_path") if isinstance(found, Mapping) else found
+    return found if isinstance(found, str) else None
 
 
 def _without_spec(command_line: list[str]) -> str:

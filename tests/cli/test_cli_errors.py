@@ -324,6 +324,11 @@ IN_A_FILE = {
     "seed: 3": "mine.yaml: unknown setting seed\nDid you mean: seed_everything, model.seed, data.seed",
     "data: {later_neighbourhoods: {3: a}}": "mine.yaml: data.later_neighbourhoods: expected int, got 'a'",
     "optimizer: Adm": "mine.yaml: optimizer: 'Adm' does not fit\nDid you mean: Adam",
+    "model: gcn": "mine.yaml: model: 'gcn' does not fit\nExpected LightningModule",
+    "model: {init_args: 3}": "mine.yaml: model: \"{'init_args': 3}\" does not fit",
+    "model: {encoder: 5}": "mine.yaml: model.encoder: expected import path or a subclass spec, but got 5",
+    "model: {encoder: [a, b]}": "mine.yaml: model.encoder: expected import path or a subclass spec",
+    "model: {encoder: {class_path: 7}}": "mine.yaml: model.encoder: \"{'class_path': 7}\" does not fit\nGive",
 }
 
 

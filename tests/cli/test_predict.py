@@ -203,7 +203,7 @@ def test_unknown_names_are_all_counted_and_the_first_five_explained(predict, tmp
     assert not out.exists()
     found = error.splitlines()
     assert len(found) == 6
-    remedy = "the option --skip-unknown leaves out such lines"
+    remedy = "on the command line, --skip-unknown leaves out such lines"
     assert f"8 names are unknown, nothing was computed; {remedy} (the first 5 follow)" in found[0]
     assert found[1].strip() == "line 2: entity 'viruss'; nearest: 'virus'"
     assert found[2].strip().startswith("line 2: relation 'cause0'; nearest: 'causes'")
@@ -234,6 +234,9 @@ def test_queries_and_facts_with_unknown_names_can_be_left_out(predict, umls, tmp
     with pytest.warns(GraphzooDataWarning, match="9 lines of 11"):
         assert predict("--score", path, *write, "--explain", 1)[0] == 0
     assert set(read(out)["tail"]) == {"disease_or_syndrome", "steroid"}
+    path.write_text(lines[0] + "\nvirus\tcauses\t?\n")
+    status, _, error = predict("--score", path, *write)
+    assert status == 2 and "to ask for an entity, use predict, on the command line --queries" in error
     path.write_text("viruss\tcauses\t?\n")
     status, _, error = predict("--queries", path, "--skip-unknown")
     assert status == 2 and "one name is unknown, nothing was computed" in error and "--skip" not in error

@@ -60,11 +60,12 @@ def test_a_first_line_of_other_words_may_be_a_header(tmp_path):
         with pytest.raises(UsageError) as refused:
             read_names(path, known)
         assert ("if the first line is a header, call the column node" in str(refused.value)) == says_so
-    path.write_text(",customer\n0,a\n1,b\n")
-    with pytest.raises(
-        UsageError, match=r"the first column has no name, .*; drop it: to_csv\(..., index=False"
-    ):
-        read_names(path, known)
+    numbers = NodeNames((), 9)
+    for lines, names in ((",customer\n0,a\n1,b\n", known), (",node\n3,4\n5,6\n", numbers)):
+        path.write_text(lines)
+        for skips in (False, True):  # nodes of the numbers of the index may exist
+            with pytest.raises(UsageError, match=r"the first column has no name, .*drop it: to_csv\("):
+                read_names(path, names, skips=skips)
     for lines, line in ((",c\n", 1), ("a,c\n,c\n", 2)):
         path.write_text(lines)
         with pytest.raises(UsageError, match=f"\n  line {line} has no name in its first column"):

@@ -127,6 +127,19 @@ def test_a_task_that_skips_what_graphzoo_prepares_is_refused_in_every_fit():
         quiet_trainer().fit(task, datamodule=data)
 
 
+def test_a_backward_pass_outside_of_a_fit_is_not_checked():
+    _, (data, _) = two_splits("nodes")
+    task = NodeClassification(lambda spec: GALiT(spec, hidden_channels=4))
+    for _ in range(2):  # the second time after a validation, which has a trainer
+        if task.encoder is None:
+            data.setup("fit")
+            task.build(data.spec)
+        task.zero_grad()
+        task.backward(sum(each.square().sum() for each in task.parameters()))
+        assert all(each.grad is not None for each in task.parameters())
+        quiet_trainer().validate(task, datamodule=data, verbose=False)
+
+
 class Frozen(BaseFinetuning):
     def freeze_before_training(self, pl_module):
         self.freeze(pl_module.encoder)

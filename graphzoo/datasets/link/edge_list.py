@@ -41,7 +41,7 @@ HEADERS = (
 # A word that may be the name of a column. Most names of nodes are not such words, as they have numbers.
 _WORD = re.compile(r"[A-Za-z]+([_ -][A-Za-z]+)*[_ -]?[12]?")
 # What Cypher calls its columns: `n.name` and `m.name`, `id(n)` and `id(m)`.
-_CYPHER = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*) [A-Za-z]\w*\1|((?:element)?[Ii]d)\(\w+\) \2\(\w+\)")
+_CYPHER = re.compile(r"[A-Za-z]\d?(\.[A-Za-z]\w*) [A-Za-z]\d?\1|((?:element)?[Ii]d)\(\w+\) \2\(\w+\)")
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,13 @@ def read_edge_list(path: Path) -> EdgeList:
 
 def _check_square(sizes: bytes, where: str) -> None:
     """Refuse a matrix of two kinds of nodes: row 1 and column 1 are not the same node, but have one name."""
-    counts = sizes.decode().split()[:2]
-    if all(map(str.isdecimal, counts)) and len({*counts}) == 2:
+    counts = sizes.decode().split()
+    # a matrix that is not sparse has no third number
+    if len(counts) == 3 and all(map(str.isdecimal, counts)) and counts[0] != counts[1]:
+        side = max(map(int, counts[:2]))
         raise DataError(
-            f"{where}: a matrix of {counts[0]} rows and {counts[1]} columns; in an adjacency, row 1 and "
-            "column 1 are the same node\nWrite its entries as links between two kinds of nodes, one per "
-            "line, such as row1,column3"
+            f"{where}: a matrix of {counts[0]} rows and {counts[1]} columns; are they the same nodes?\n"
+            f"If so, write {side} {side} {counts[2]} in this line; if not, one link per line, such as r7,c9"
         )
 
 

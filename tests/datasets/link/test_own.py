@@ -196,7 +196,8 @@ def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, recwarn, h
 
 
 def test_names_with_a_dot_are_no_header(write, quiet):
-    link_graph_from_files(write("edges.csv", text([("n.name", "m.size"), *RING], ",")))
+    for first in (("n.name", "m.size"), ("main.py", "utils.py")):
+        link_graph_from_files(write(f"{first[0]}.csv", text([first, *RING], ",")))
 
 
 def test_a_first_line_of_known_nodes_is_no_header(write, quiet):
@@ -346,8 +347,9 @@ def test_what_other_programs_write_above_links_is_no_link(write, above):
         (b"# only this\n", "edges.tsv: no links"),
         (
             b"%%MatrixMarket matrix coordinate pattern general\n%\n40 30 2\n1 1\n40 30\n",
-            "edges.tsv, line 3: a matrix of 40 rows and 30 columns; .*\nWrite .* such as row1,column3$",
+            "edges.tsv, line 3: a matrix of 40 rows and 30 columns; .*\nIf so, write 40 40 2 in this line; ",
         ),
+        (b"%%MatrixMarket matrix array real general\n40 1\n1\n0\n", "edges.tsv, line 3: expected two nodes"),
         (b"%%MatrixMarket matrix coordinate pattern general\n", "edges.tsv: no links"),
         (b"a\tb\nb\tc\n\nc\td\n", "edges.tsv, line 3: a node without a name; name it or drop the line"),
         (
