@@ -22,6 +22,7 @@ from graphzoo.catalog import classes as registry
 from graphzoo.catalog.presets import list_presets
 from graphzoo.cli import reproduce as reproduce_module
 from graphzoo.cli import search as search_module
+from graphzoo.errors import GraphzooDataWarning
 from graphzoo.runs import changes as changes_module
 from graphzoo.training.plan import make_plan
 
@@ -204,6 +205,10 @@ def test_predict_labels_every_node_or_some(fit_nodes, cli, workplace):
     unknown = cli("predict", "--ckpt_path=run", "--nodes=nodes.txt", "--out=no.csv")
     assert unknown.status == 2 and "line 2: node '60': nodes have the numbers 0 to 59" in unknown.err
     assert not Path("no.csv").exists()
+    names = ["--nodes=nodes.txt", "--skip-unknown", "--out=known.csv"]
+    with pytest.warns(GraphzooDataWarning, match="nodes.txt: 1 line of 2 left out for unknown names: '60'"):
+        assert cli("predict", "--ckpt_path=run", *names).status == 0
+    assert pd.read_csv("known.csv")["node"].tolist() == [7]
 
 
 def test_predict_on_another_graph(fit_nodes, cli, workplace):
