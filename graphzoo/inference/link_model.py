@@ -253,11 +253,7 @@ def _encode_pairs(pairs: NamedPairs, nodes: NodeNames, skips: bool) -> Tensor:
     problems = UnknownNames(pairs.origin, pairs.unit, skips=skips)
     lines = range(pairs.first_line, pairs.first_line + len(pairs.source))
     numbers = torch.stack([problems.encode(nodes, names, lines) for names in (pairs.source, pairs.target)], 1)
-    first = zip(pairs.source[:2], pairs.target[:2], strict=True)
-    known = [[nodes.get(name) is not None for name in pair] for pair in first]
-    is_header = pairs.unit == "line" and known == [[False, False], [True, True]]
-    hint = "\n  if the first line is a header, call the columns source and target"
-    kept = problems.check(hint if is_header else "")
+    kept = problems.check(problems.header_hint("call the columns source and target"))
     numbers = numbers[kept]
     if bool((itself := numbers[:, 0] == numbers[:, 1]).any()):
         row = int(kept[itself.nonzero()[0]])

@@ -144,8 +144,7 @@ def read_names(path: Path, known: _Names | None = None, *, skips: bool = False) 
         problems = UnknownNames(str(path), skips=skips and names[0] != "")
         problems.encode(known, names, lines)
         # The first column of a table of nodes may have any name.
-        is_header = len(names) > 1 and [known.get(name) is None for name in names[:2]] == [True, False]
-        hint = "\n  if the first line is a header, call the column node" if is_header else ""
+        hint = problems.header_hint("call the column node")
         if not names[0] and names[1:2] and names[1].isdecimal():
             hint = (
                 "\n  the first column has no name, as an index of pandas; drop it: to_csv(..., index=False)"
@@ -219,12 +218,12 @@ class UnknownNames:
                     self.first[key] = min(self.first.get(key, line), line)
         return torch.tensor([known[name] or 0 for name in names], dtype=torch.int64)
 
-    def header_hint(self) -> str:
+    def header_hint(self, remedy: str = _NAMED) -> str:
         """A hint if all names of the first line are unknown, and none of the second."""
         is_header = self.unit == "line" and all(
             known[:2].tolist() == [False, True] for known in self._columns
         )
-        return f"\n  if the first line is a header, {_NAMED}" if is_header else ""
+        return f"\n  if the first line is a header, {remedy}" if is_header else ""
 
     def check(self, hint: str = "") -> Tensor:
         """Positions [m] of the rows to compute: all of them, or with `skips` those without unknown names.
