@@ -2,8 +2,8 @@
 
 Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations", NeurIPS 2023.
 PyG's class (`SGFormerPyG`) normalises queries and keys in each row, where the authors divide by the norm of
-the whole tensor, and its GCN has residual connections. LayerNorm, residual and value map of the attention
-branch are those of the paper; the authors' commands for citation graphs leave them out.
+the whole tensor, and its GCN has residual connections. The paper's attention branch has LayerNorm, a residual
+connection and a value map; the authors' commands for citation graphs leave all three out.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class SGFormer(NodeEncoder):
         num_layers: Layers of all-pair attention.
         num_heads: Heads of it, each as wide as the layer; their mean is taken.
         dropout: Dropout rate of the attention branch.
-        alpha: Share of the attention beside the layer's input, in [0, 1].
+        layer_norm: Whether the attention branch has LayerNorm, after its first map and after each layer.
+        alpha: Share of the attention beside the layer's input, in [0, 1]; 1 leaves out the residual.
+        value_map: Whether values are a linear map of the layer's input; if not, they are this input.
         gnn_num_layers: GCN layers of the other branch; ReLU and dropout between them.
         gnn_dropout: Dropout rate of the GCN branch.
         graph_weight: Share of the GCN branch in the sum, in [0, 1].
@@ -82,7 +84,9 @@ class SGFormer(NodeEncoder):
         num_layers: int = 1,
         num_heads: int = 1,
         dropout: float = 0.2,
+        layer_norm: bool = True,
         alpha: float = 0.5,
+        value_map: bool = True,
         gnn_num_layers: int = 4,
         gnn_dropout: float = 0.5,
         graph_weight: float = 0.8,
@@ -104,10 +108,13 @@ class SGFormer(NodeEncoder):
         self.graph_weight, self.aggregate = graph_weight, aggregate
         self.out_channels = hidden_channels * (2 if aggregate == "cat" else 1)
         self.first = SparseLinear(spec.in_channels, hidden_channels)
+        self.num_maps = 3 if value_map else 2  # queries, keys and perhaps values
         self.maps = nn.ModuleList(
-            nn.Linear(hidden_channels, 3 * num_heads * hidden_channels) for _ in range(num_layers)
+            nn.Linear(hidden_channels, self.num_maps * num_heads * hidden_channels) for _ in range(num_layers)
         )
-        self.norms = nn.ModuleList(LayerNorm(hidden_channels) for _ in range(num_layers + 1))
+        self.norms = nn.ModuleList(
+            LayerNorm(hidden_channels) if layer_norm else nn.Identity() for _ in range(num_layers + 1)
+        )
         self.graph = GNNStack(
             spec.in_channels,
             hidden_channels,
@@ -144,7 +151,8 @@ class SGFormer(NodeEncoder):
         """The branch of all pairs: [N, F] -> [N, D]."""
         z = dropout(self.norms[0](self.first(x)).relu(), self.dropout, generator, self.training)
         for layer, norm in zip(self.maps, list(self.norms)[1:], strict=True):
-            q, k, v = layer(z).view(z.shape[0], 3, self.num_heads, z.shape[1]).unbind(1)
+            q, k, *rest = layer(z).view(z.shape[0], self.num_maps, self.num_heads, z.shape[1]).unbind(1)
+            v = rest[0] if rest else z[:, None].expand_as(q)
             mixed = self.alpha * simple_attention(q, k, v).mean(1) + (1 - self.alpha) * z
             z = dropout(norm(mixed), self.dropout, generator, self.training)
         return z

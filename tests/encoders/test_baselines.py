@@ -174,6 +174,23 @@ def test_sgformer_layer_by_layer(aggregate):
     assert (expected < 0).any(), "a ReLU after the last layers"
 
 
+def test_sgformer_of_the_authors_commands_for_citation_graphs():
+    """Without LayerNorm and residual, and the layer's input as values of every head."""
+    x, edge_index = graph()
+    encoder = SGFormer(
+        SPEC, hidden_channels=8, num_layers=2, num_heads=2, alpha=1.0, gnn_num_layers=1, graph_weight=0.0,
+        layer_norm=False, value_map=False,
+    ).eval()  # fmt: skip
+    z = (x @ encoder.first.weight.T + encoder.first.bias).relu()
+    for layer in encoder.maps:
+        q, k = layer(z).view(30, 2, 2, 8).unbind(1)
+        z = explicit_attention(q, k, torch.stack([z, z], 1)).mean(1)
+    torch.testing.assert_close(encoder(x, edge_index), z)
+    whole = SGFormer(SPEC, hidden_channels=8, num_layers=2, num_heads=2, gnn_num_layers=1)
+    names = {name for name, _ in whole.named_parameters()} - {name for name, _ in encoder.named_parameters()}
+    assert names and all(name.startswith("norms.") for name in names)
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("is_global", [False, True])
 @pytest.mark.parametrize("local_attention", [False, True])

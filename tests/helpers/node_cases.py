@@ -16,6 +16,7 @@ CASES = {
     "mlp": (MLP, {"num_layers": 2, **WIDE}),
     "mlp-denoised": (MLP, {"denoise": True, "input_dropout": 0.2, **WIDE}),
     "sgformer": (SGFormer, WIDE),
+    "sgformer-bare": (SGFormer, {"layer_norm": False, "alpha": 1.0, "value_map": False, **WIDE}),
     "sgformer-cat": (SGFormer, {"aggregate": "cat", "num_heads": 3, **WIDE}),
     "sgformer-pyg": (SGFormerPyG, WIDE),
     "sgformer-pyg-cat": (SGFormerPyG, {"aggregate": "cat", "num_heads": 3, **WIDE}),
