@@ -195,7 +195,7 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
         message = f"{data} has one split: leave --splits {splits} out"
         raise UsageError(f"{message}; --seeds 0,1,2 makes several runs")
     last = max(whole_numbers(splits, "--splits"))
-    count = _num_splits(settings_of(command, options).get("data") or {}) if last else None
+    count = _num_splits(settings_of(command, options).get("data") or {}, last) if last else None
     if count is not None and last >= count:
         have = "one split, 0" if count == 1 else f"{count} splits, 0 to {count - 1}"
         remedy = "--splits 0" if count == 1 else f"--splits 0-{count - 1}"
@@ -206,8 +206,11 @@ def check_splits(command: str, data: str, splits: str, options: list[str]) -> No
         raise UsageError(f"{message}\nGive {remedy}, or {drawn}")
 
 
-def _num_splits(section: Mapping[str, Any]) -> int | None:
-    """How many splits the data of a configuration have; None if they are drawn, or if this is unknown."""
+def _num_splits(section: Mapping[str, Any], index: int) -> int | None:
+    """How many splits the data of a configuration have; None if they are drawn, or if this is unknown.
+
+    Split `index` is the one that is drawn to find out.
+    """
     from graphzoo import datamodules
 
     module, _, name = str(section.get("class_path")).rpartition(".")
@@ -216,5 +219,5 @@ def _num_splits(section: Mapping[str, Any]) -> int | None:
     wanted = ("name", "path", "root", "download", "split", "protocol", "num_neighbors", "neighbor_metric")
     given = section.get("init_args") or {}
     arguments = {key: given[key] for key in wanted if given.get(key) is not None}
-    count: int | None = getattr(datamodules, name)(**arguments).num_splits
+    count: int | None = getattr(datamodules, name)(**arguments, split_index=index).num_splits
     return count

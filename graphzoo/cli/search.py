@@ -367,8 +367,10 @@ def _recipe(
     redrawn: tuple[str, str],
 ) -> str:
     best, ended = study.complete[0], sum(trial.state.is_finished() for trial in study.trials)
-    # the recipe's is the last configuration file before the user's own words
-    files = [file for file in map(Path, config_files(plan.arguments)) if file.stem == Path(plan.recipe).name]
+    # the recipe's is the last configuration file of its name before the user's own
+    presets = config_files(plan.arguments)
+    presets = presets[: len(presets) - len(config_files(plan.typed))]
+    files = [file for file in map(Path, presets) if file.stem == Path(plan.recipe).name]
     base = read_settings(files[-1]) if plan.recipe else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)

@@ -303,7 +303,9 @@ class KGDataModule(GraphDataModule):
         """How many splits there are; None if splits are drawn, one for each index."""
         if self.path is None:
             return None if self._is_drawn else 1
-        return None if from_files(self.path)[0].split_name != "given" else 1
+        # the split that `setup` draws, too
+        graph, _ = from_files(self.path, split_seed=self.split_index)
+        return None if graph.split_name != "given" else 1
 
     def describe_split(self) -> dict[str, Any]:
         """Name, index, fingerprint and sizes of the split, for results and checkpoints."""

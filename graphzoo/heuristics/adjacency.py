@@ -99,9 +99,7 @@ def neighbors_of(adjacency: Any, nodes: NDArray[np.int64]) -> tuple[NDArray[np.i
     return owner, adjacency.indices[offset + np.arange(len(owner))]
 
 
-def has_link(
-    adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], *, max_bytes: int = MAX_BYTES
-) -> NDArray[np.bool_]:
+def has_link(adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], max_bytes: int) -> NDArray[np.bool_]:
     """Whether there is an edge between u and v, in either direction, [B]."""
     degree = np.diff(adjacency.indptr).astype(np.int64)
     linked = np.zeros(len(u), dtype=bool)

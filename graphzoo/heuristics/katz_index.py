@@ -71,7 +71,7 @@ def katz(
     width = column_width(adjacency, _BYTES_PER_ENTRY, max_bytes)
     # Pairs without a walk keep the score 0. All others get a positive score, so their sums stop.
     joined = np.isfinite(shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes))
-    hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
+    hidden = has_link(adjacency, u, v, max_bytes) if hide_link else np.zeros(len(u), dtype=bool)
     places = np.flatnonzero(joined)
     with progress("summing walks of pairs", len(places)) as advance:
         for group in groups(adjacency, u[places], v[places], hidden[places], width):

@@ -56,7 +56,7 @@ def shortest_path(
         return distance
     # A search from the end v follows edges backwards: a node is reached if an edge of its row leads to one.
     search = _Search(adjacency, max_bytes)
-    hidden = has_link(adjacency, u, v) if hide_link else np.zeros(len(u), dtype=bool)
+    hidden = has_link(adjacency, u, v, max_bytes) if hide_link else np.zeros(len(u), dtype=bool)
     with progress("shortest paths of pairs", len(u)) as advance:
         for group in groups(adjacency, u, v, hidden, search.width):
             distance[group.rows] = search.run(group)

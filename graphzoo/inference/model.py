@@ -152,7 +152,7 @@ class KGModel(TrainedModel):
         allowed = torch.ones(num_entities, dtype=torch.bool, device=self.task.device)
         if candidates is not None:
             listed = candidates.tolist() if hasattr(candidates, "tolist") else candidates
-            names = [listed] if isinstance(listed, str) else [str(name) for name in listed]
+            names = [listed] if isinstance(listed, str) else list(listed)
             if not names:
                 raise UsageError("candidates is empty; leave it out to consider every entity")
             allowed.zero_()
@@ -255,7 +255,7 @@ class KGModel(TrainedModel):
         >>> print(model.explain("steroid", "interacts_with", "enzyme", k=3))  # doctest: +SKIP
         """
         place = self._place(graph)
-        ids = [_find(place.entities, head), _find(place.relations, relation), _find(place.entities, tail)]
+        ids = [place.entities.find(head), place.relations.find(relation), place.entities.find(tail)]
         triples = torch.tensor(ids, dtype=torch.int64)[:, None]
         return next(self.explanations(triples, [direction], k=k, max_length=max_length, place=place))
 
@@ -318,8 +318,8 @@ class KGModel(TrainedModel):
                 given = "neither" if _is_missing(h) else "both"
                 where = f"query {number}: " if lists else ""
                 raise UsageError(f"{where}give either head or tail, got {given}; for given facts use score()")
-            entity.append(_find(place.entities, t if _is_missing(h) else h))
-            directed.append(_find(place.relations, r) + len(place.relations) * _is_missing(h))
+            entity.append(place.entities.find(t if _is_missing(h) else h))
+            directed.append(place.relations.find(r) + len(place.relations) * _is_missing(h))
         return Queries(torch.tensor(entity, dtype=torch.int64), torch.tensor(directed, dtype=torch.int64))
 
 
@@ -356,9 +356,3 @@ def _name_array(names: Sequence[str]) -> np.ndarray[Any, np.dtype[Any]]:
 
 def _is_missing(value: Any) -> bool:
     return is_missing(value) or (isinstance(value, str) and value in ("", "?"))
-
-
-def _find(vocabulary: Vocabulary, name: Any) -> int:
-    """The id of a name; pandas makes floats of whole numbers beside a missing one."""
-    whole = isinstance(name, float) and name.is_integer() and vocabulary.get(str(name)) is None
-    return vocabulary.find(str(int(name) if whole else name))

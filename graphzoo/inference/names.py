@@ -46,18 +46,24 @@ class Vocabulary:
                 by_label[self.labels[name]].append(name)
         return by_label
 
-    def get(self, name: str) -> int | None:
-        """The id of a name or of a unique label; None for any other text."""
-        position = self._ids.get(name)
-        if position is None and len(self._by_label.get(name, ())) == 1:
-            position = self._ids[self._by_label[name][0]]
+    def get(self, name: object) -> int | None:
+        """The id of a name or of a unique label; None for any other value.
+
+        Names may be numbers. 2.0 also stands for 2: pandas makes floats of numbers beside a missing one.
+        """
+        text = str(name)
+        position = self._ids.get(text)
+        if position is None and len(self._by_label.get(text, ())) == 1:
+            position = self._ids[self._by_label[text][0]]
+        if position is None and isinstance(name, float) and name.is_integer():
+            position = self.get(int(name))
         return position
 
-    def find(self, name: str) -> int:
-        """The id of a name or of a unique label; for any other text a `UsageError` with the nearest names."""
+    def find(self, name: object) -> int:
+        """As `get`, but any other value is a `UsageError` with the nearest names."""
         position = self.get(name)
         if position is None:
-            raise UsageError(f"unknown {self.explain(name)}")
+            raise UsageError(f"unknown {self.explain(str(name))}")
         return position
 
     def explain(self, name: str) -> str:
@@ -87,7 +93,7 @@ class Vocabulary:
             choices = [choice for choice, count in shared.most_common(_FEW // 10) if count]
         return nearest(name, choices)
 
-    def find_all(self, names: Iterable[str]) -> list[int]:
+    def find_all(self, names: Iterable[object]) -> list[int]:
         """The ids of several names; see `find`."""
         ids = self._ids
         return [ids[name] if name in ids else self.find(name) for name in names]
@@ -119,8 +125,8 @@ class NodeNames:
     def get(self, name: object) -> int | None:
         """The number of a node; None if it is unknown."""
         if self._vocabulary is not None:
-            return self._vocabulary.get(str(name))
-        text = str(name)
+            return self._vocabulary.get(name)
+        text = str(int(name) if isinstance(name, float) and name.is_integer() else name)
         # int() refuses texts of thousands of digits.
         number = int(text) if text.isdecimal() and len(text) < 20 else self.num_nodes
         # 007 is not node 7: the answer would have another name than the query

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
 
 from graphzoo.datasets.files.text import is_missing
 from graphzoo.errors import UsageError, suggestion
@@ -31,6 +31,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
 # In a tab-separated file, a field with one of these needs quotes.
 _BREAKS = re.compile(r"[\t\r\n]")
+_RETURN = re.compile(r"\r")
 
 
 def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] = ()) -> None:
@@ -149,7 +150,7 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quot
         if kind == "jsonl":
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in _plain_rows(table))
         else:
-            if is_plain and _has_breaks(table):
+            if is_plain and _holds(table, _BREAKS):
                 is_plain = False  # quotes apply to the whole file
                 if number:
                     _quote(file)
@@ -159,7 +160,7 @@ def _write_text(tables: Iterable[pd.DataFrame], file: TextIO, kind: str, *, quot
                 index=False,
                 header=not number,
                 lineterminator="\n",
-                quoting=csv.QUOTE_NONE if is_plain else csv.QUOTE_MINIMAL,
+                quoting=csv.QUOTE_NONE if is_plain else _quoting(table),
             )
         count += len(table)
     return count
@@ -178,10 +179,16 @@ def _quote(file: TextIO) -> None:
         shutil.copyfileobj(quoted, file)
 
 
-def _has_breaks(table: pd.DataFrame) -> bool:
+def _quoting(table: pd.DataFrame) -> Literal[0, 2]:
+    # where it is needed, which for pandas is not at \r, though it ends a line
+    return csv.QUOTE_NONNUMERIC if _holds(table, _RETURN) else csv.QUOTE_MINIMAL
+
+
+def _holds(table: pd.DataFrame, pattern: re.Pattern[str]) -> bool:
+    """Whether a text or the name of a column has a match."""
     texts = (table.iloc[:, place] for place, kind in enumerate(table.dtypes) if _holds_text(kind))
     cells = (value for column in (table.columns, *texts) for value in column if isinstance(value, str))
-    return any(map(_BREAKS.search, cells))
+    return any(map(pattern.search, cells))
 
 
 def _plain_rows(table: pd.DataFrame) -> Iterator[dict[str, Any]]:

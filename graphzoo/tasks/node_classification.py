@@ -185,8 +185,7 @@ class NodeClassification(Task):
         self._votes = 0
         datamodule = self._datamodule()
         graph = datamodule.graph
-        whole = getattr(datamodule, "batch_size", None) is None
-        if whole and self.trainer.accumulate_grad_batches != 1:
+        if datamodule.batch_size is None and self.trainer.accumulate_grad_batches != 1:
             raise UsageError(
                 "a whole graph is one batch an epoch, so there is nothing to accumulate\n"
                 "Leave out --trainer.accumulate_grad_batches, or set --data.batch_size"
@@ -242,7 +241,7 @@ class NodeClassification(Task):
     @property
     def less_memory(self) -> str:
         """The remedy when a training step runs out of memory, one line."""
-        size = getattr(self._datamodule(), "batch_size", None)
+        size = self._datamodule().batch_size
         nodes = self._datamodule().graph.num_nodes if size is None else size
         how = "" if size is not None else ": training then takes parts of the graph of that size"
         return f"Take --data.batch_size {max(1, nodes // 2)}{how}; or {SMALLER[0].lower()}{SMALLER[1:]}"
@@ -250,7 +249,7 @@ class NodeClassification(Task):
     @property
     def logs_epochs(self) -> bool:
         """True on a whole graph, where an epoch has one step."""
-        return getattr(self._datamodule(), "batch_size", None) is None
+        return bool(self._datamodule().batch_size is None)
 
     def _losses(self, logits: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         """Loss of each node, [T], times the weight of its class."""

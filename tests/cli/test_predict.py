@@ -655,6 +655,15 @@ def test_debug_shows_the_traceback(predict, queries, monkeypatch):
         predict("--queries", queries, "--debug")
 
 
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_names_with_a_carriage_return_are_read_back(tmp_path, kind):
+    table = pd.DataFrame({"head": ["a\rb", 'c"d', "e,f\tg"], "score": [0.5, 0.25, 1.0]})
+    out = tmp_path / f"answers.{kind}"
+    writers.write_tables([table], str(out))
+    found = pd.read_csv(out, sep="," if kind == "csv" else "\t")
+    pd.testing.assert_frame_equal(found, table, check_dtype=False)
+
+
 def test_tsv_is_quoted_in_every_row_or_in_none(tmp_path):
     plain = pd.DataFrame({"head": ['a"b', '"p"'], "score": [0.5, 0.25]})
     broken = pd.DataFrame({"head": ["l\tm", '"q"'], "score": [2.0, 1.0]})

@@ -262,6 +262,16 @@ def test_settings_of_a_configuration_file_are_not_searched(search):
     assert "the command line and its files set all options" in refused.err and not Path("none").exists()
 
 
+def test_a_configuration_file_named_like_the_recipe_does_not_replace_it(search):
+    Path("base.yaml").write_text("model: {init_args: {weight_decay: 0.25}}")
+    Path("mine").mkdir()
+    Path("mine/base.yaml").write_text("trainer: {max_epochs: 2}")
+    search("--trials=1", "--recipe=base.yaml", "--config=mine/base.yaml")
+    best = yaml.safe_load((FOLDER / "best.yaml").read_text())
+    assert best["model"]["init_args"]["weight_decay"] == 0.25
+    assert "--config=mine/base.yaml" in (FOLDER / "best.yaml").read_text().partition("\nmodel:")[0]
+
+
 def test_two_processes_share_a_folder(search, tiny_nodes, monkeypatch):
     """Two processes started together on a grid run each combination once."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))

@@ -459,7 +459,8 @@ def test_a_data_set_can_be_left_out(tmp_path, monkeypatch):
         KGDataModule(leave_out="umlz")
 
 
-def test_the_drawn_split_of_own_triples_varies_with_its_index(tmp_path):
+def test_the_drawn_split_of_own_triples_varies_with_its_index(tmp_path, caplog):
+    caplog.set_level("INFO")
     triples = [(f"e{n}", "r", f"e{(n + step) % 20}") for n in range(20) for step in (2, 3, 5, 7)]
     path = tmp_path / "facts.tsv"
     path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
@@ -471,6 +472,9 @@ def test_the_drawn_split_of_own_triples_varies_with_its_index(tmp_path):
     assert [each["index"] for each in described] == [2, 0]
     assert first.fingerprint == KGDataModule(triples=triples, split_index=2).fingerprint
     assert first.num_splits is None and KGDataModule("umls").num_splits == 1
+    caplog.clear()
+    assert KGDataModule(path=str(path), split_index=3).num_splits is None
+    assert [line.partition("seed ")[2][0] for line in caplog.messages if "split drawn" in line] == ["3"]
 
 
 def test_an_index_of_a_split_that_is_not_drawn_is_refused(tiny_kg):

@@ -215,18 +215,34 @@ def test_results_do_not_depend_on_memory_or_batches(name, directed):
     assert expected.dtype == np.float64 and expected.shape == (3000,)
 
 
-@pytest.mark.parametrize("name", [name for name in HEURISTICS if name != "pagerank"])
-def test_the_working_memory_is_bounded(name):
+def peak_of(call):
+    """Peak of the memory of Python and NumPy during a call, in bytes."""
     import tracemalloc
 
+    tracemalloc.start()
+    call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_links_are_looked_up_in_parts():
+    generator = np.random.default_rng(0)
+    adjacency = adjacency_matrix(generator.integers(0, 300, (2, 20_000)), 300)
+    u, v = generator.integers(0, 300, (2, 20_000))
+    limit = 2**20
+    peak = peak_of(lambda: shortest_path(adjacency, np.stack([u, v], 1), hide_link=True, max_bytes=limit))
+    # the neighbours of all pairs at once would take 32 bytes each
+    assert peak < 20 * limit < 32 * adjacency.nnz / 300 * 2 * len(u), peak
+
+
+@pytest.mark.parametrize("name", [name for name in HEURISTICS if name != "pagerank"])
+def test_the_working_memory_is_bounded(name):
     generator = np.random.default_rng(0)
     adjacency = adjacency_matrix(generator.integers(0, 3000, (2, 30_000)), 3000)
     pairs = generator.integers(0, 3000, (4000, 2))
     limit = 2**21
-    tracemalloc.start()
-    HEURISTICS[name](adjacency, pairs, max_bytes=limit)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    peak = peak_of(lambda: HEURISTICS[name](adjacency, pairs, max_bytes=limit))
     # The rest is for copies of the matrix and of the pairs. 3000 columns of 3000 nodes would take 70 MB.
     assert peak < 2.5 * limit + 60 * adjacency.nnz + 100 * len(pairs), peak
 

@@ -1,6 +1,7 @@
 """Names of entities and nodes: lookup, suggestions, and files of names and queries."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from graphzoo.errors import GraphzooDataWarning, UsageError
@@ -219,6 +220,20 @@ def test_numbers_of_nodes_have_one_spelling():
     for text in ("007", "\N{ARABIC-INDIC DIGIT THREE}", "7.0", "-1", "9", "", "1" * 5000):
         with pytest.raises(UsageError, match=r"nodes have the numbers 0 to 8"):
             names.find(text)
+
+
+def test_whole_floats_of_pandas_stand_for_names_that_are_numbers():
+    column = pd.Series([1, None, 2]).dropna()
+    assert column.dtype == float
+    assert NodeNames((), 9).find(column).tolist() == [1, 2]
+    assert NodeNames(("1", "2"), 2).find(column).tolist() == [0, 1]
+    assert NodeNames(("1.0", "2", "1"), 3).find(column).tolist() == [0, 1], "a name as it is comes first"
+    assert Vocabulary("entity", ["1", "2"]).find_all(column.tolist()) == [0, 1]
+    for name in (1.5, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match=f"unknown node {name}|unknown node '{name}'"):
+            NodeNames((), 9).find([name])
+        with pytest.raises(UsageError, match=f"unknown entity '{name}'"):
+            Vocabulary("entity", ["1", "2"]).find(name)
 
 
 @pytest.mark.parametrize("first", ["id", "Node_ID", "name"])

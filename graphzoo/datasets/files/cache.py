@@ -113,6 +113,7 @@ def kept(
         The result. If the cache cannot be written, the result is computed without it.
     """
     made: list[_T] = []
+    is_making = False
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TellingLock(f"{target}.lock", timeout=LOCK_TIMEOUT):
@@ -121,8 +122,11 @@ def kept(
                     return read(target)
                 except DataError as error:
                     damaged(error)
+            is_making = True
             made.append(make())
             write(made[0], target)
     except (OSError, Timeout) as error:
+        if is_making and not made:  # an error of `make`, not of the cache
+            raise
         _log.warning("no cache of %s (%s): %s", what, target.parent, error)
     return made[0] if made else make()

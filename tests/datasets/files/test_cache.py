@@ -48,6 +48,18 @@ def test_the_second_load_does_not_parse_and_warns_again(folder, own_cache, monke
     assert more_lines == lines
 
 
+def test_an_error_of_the_computation_is_not_taken_for_one_of_the_cache(tmp_path, caplog):
+    calls = []
+
+    def make():
+        calls.append(1)
+        raise OSError(5, "the data cannot be read")
+
+    with pytest.raises(OSError, match="the data cannot be read"):
+        store.kept(tmp_path / "entry", make, bytes, bytes, what="a result", damaged=print)
+    assert len(calls) == 1 and not caplog.records
+
+
 def test_other_bytes_have_another_entry(folder, own_cache, write):
     first, _ = load(folder)
     write("own/valid.txt", [("b", "r", "a")])
