@@ -265,10 +265,12 @@ def _labels(
                 f"{', '.join(class_names)}"
             ) from error
     numbers = np.where(np.isnan(y), -1, y) if y.dtype.kind == "f" else y.astype(np.int64)
-    bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < -1))
+    # int64 makes another number of an infinite or larger one, such as -1 of 2**64 - 1.
+    is_too_large = y.astype(np.float64) >= 2**63
+    bad = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < -1) | is_too_large)
     if bad.size:
         raise DataError(
-            f"{source}: y[{bad[0]}] is {y[bad[0]]}; classes are whole numbers from 0, or -1 if unknown"
+            f"{source}: y[{bad[0]}] is {y[bad[0]]}; number the classes 0, 1, 2, ..., and write -1 if unknown"
         )
     classes = torch.from_numpy(numbers.astype(np.int64))
     count = int(classes.max()) + 1 if num_nodes else 0

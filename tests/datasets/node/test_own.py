@@ -183,6 +183,11 @@ def test_sparse_features(tmp_path):
         ({"y": torch.zeros(3)}, "y must be [12]"),
         ({"y": torch.arange(N) - 2}, "y[0] is -2"),
         ({"y": torch.arange(N) / 2}, "y[1] is 0.5"),
+        ({"y": torch.tensor([0, 1, torch.inf] * 4)}, "y[2] is inf; number the classes 0, 1, 2, ..."),
+        (
+            {"y": torch.tensor([0, 1, 2.0**63] * 4, dtype=torch.float64)},
+            "y[2] is 9.223372036854776e+18; number the classes",
+        ),
         (
             {"y": torch.arange(N) + 10**12},
             "y[11] is 1000000000011: 1,000,000,000,012 classes for 12",
@@ -211,6 +216,12 @@ def test_sparse_features(tmp_path):
 )
 def test_wrong_content_is_refused(path, changes, problem):
     assert problem in refusal(save(path, parts(**changes)))
+
+
+@pytest.mark.parametrize("huge", [2**63, 2**64 - 1])
+def test_labels_that_int64_cannot_hold_are_refused(huge):
+    with pytest.raises(DataError, match=rf"y\[2\] is {huge}; number the classes 0, 1, 2, \.\.\."):
+        node_graph_from_data(parts(y=np.array([0, 1, huge] * 4, dtype=np.uint64)))
 
 
 def test_a_graph_to_predict_on_needs_no_labels(path):
