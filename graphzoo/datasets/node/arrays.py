@@ -332,6 +332,13 @@ def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, 
                 f"{source}: {name} must be true or false for each of the {num_nodes} nodes, got {mask.dtype} "
                 f"{list(mask.shape)}"
             )
+        odd = np.argwhere((mask != 0) & (mask != 1))
+        if odd.size:
+            value, node = mask[tuple(odd[0])], odd[0][1]
+            raise DataError(
+                f"{source}: {name} is {value} for node {node}, but must be true or false\n"
+                "  make a mask of each part of a numbered split: train_mask = split == 0"
+            )
         masks.append(mask.astype(bool))
     if len(masks[2]) == 1:  # several splits may share one test mask
         masks[2] = masks[2].repeat(len(masks[0]), axis=0)

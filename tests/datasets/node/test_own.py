@@ -202,6 +202,11 @@ def test_sparse_features(tmp_path):
         ),
         ({"y": torch.tensor([-1, 0, 1] * 4)}, "node 0 of train has no label (2 such nodes)"),
         ({"val_mask": None}, "train_mask without val_mask"),
+        (
+            {"train_mask": torch.tensor([0, 1, 2] * 4)},
+            "train_mask is 2 for node 2, but must be true or false\n  make a mask of each part",
+        ),
+        ({"val_mask": torch.tensor([0, -1] * 6)}, "val_mask is -1 for node 1, but must be true or false"),
         ({"test_mask": torch.arange(N) >= 7}, "node 7 occurs in valid and test (2 such nodes)"),
         ({"test_mask": torch.zeros(N, dtype=torch.bool)}, "split 0 has no test nodes"),
         (
