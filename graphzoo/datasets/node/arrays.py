@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.text import is_missing
+from graphzoo.datasets.files.text import is_missing, names_of
 from graphzoo.datasets.node.build import Parsed, from_masks, number_names
 from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
@@ -57,7 +57,7 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
             raise DataError(f"{source}: no {needed}; it has {', '.join(sorted(map(str, parts)))}\n  {remedy}")
     x = checked_features(parts["x"], source)
     num_nodes = x.size(0)
-    named = class_names or _strings(parts.get("class_names"))
+    named = _strings(class_names or parts.get("class_names"), source)
     y, names = _labels(parts.get("y"), num_nodes, named, source)
     return Parsed(
         x=x,
@@ -65,7 +65,7 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
         y=y,
         class_names=names,
         splits=_splits(parts, num_nodes, source),
-        node_names=_strings(parts.get("node_names")),
+        node_names=_strings(parts.get("node_names"), source),
         notices=_notices(parts, y),
     )
 
@@ -121,7 +121,7 @@ def link_parts(content: Mapping[str, Any], source: str) -> tuple[Tensor, Tensor 
         raise DataError(f"{source}: no edge_index; it has {', '.join(sorted(map(str, content)))}")
     x = content.get("x")
     features = None if x is None else checked_features(x, source)
-    return _edges(content, source), features, _strings(content.get("node_names"))
+    return _edges(content, source), features, _strings(content.get("node_names"), source)
 
 
 def class_order(labels: Sequence[str]) -> tuple[str, ...]:
@@ -353,7 +353,10 @@ def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, 
         raise DataError(f"{source}: {error}") from error
 
 
-def _strings(value: Any) -> tuple[str, ...]:
+def _strings(value: Any, source: str) -> tuple[str, ...]:
     if value is None:
         return ()
-    return tuple(str(name) for name in (value.tolist() if hasattr(value, "tolist") else value))
+    try:
+        return tuple(names_of(list(value.tolist() if hasattr(value, "tolist") else value)))
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from error

@@ -235,6 +235,12 @@ def test_columns_that_are_ignored_are_named(write, recwarn):
     assert said.endswith("edges.csv: columns weight, one without a name are ignored")
 
 
+def test_names_in_bytes_are_decoded(tmp_path):
+    edges = np.array([[i, (i + 1) % 40] for i in range(40)]).T
+    np.savez(tmp_path / "links.npz", edge_index=edges, node_names=[f"n{i}".encode() for i in range(40)])
+    assert link_graph_from_files(tmp_path / "links.npz").node_names[:2] == ("n0", "n1")
+
+
 def test_ignored_weights_of_an_npz_file_give_a_warning(tmp_path, recwarn):
     edges = np.array([[i, (i + 1) % 40] for i in range(40)]).T
     np.savez(tmp_path / "links.npz", edge_index=edges, edge_weight=np.ones(40))

@@ -144,6 +144,18 @@ def test_names_in_npz(tmp_path):
     assert "y[1] is 'cat'" in refusal(tmp_path / "words.npz", class_names=("dog",))
 
 
+def test_names_in_bytes_are_decoded(tmp_path):
+    content = parts(
+        class_names=np.array([b"u", b"v", b"w"]), node_names=np.array([f"n{i}".encode() for i in range(N)])
+    )
+    graph = node_graph_from_files(save(tmp_path / "bytes.npz", content))
+    assert graph.class_names == ("u", "v", "w") and graph.node_names[3] == "n3"
+    bare = node_graph_from_data(parts(), class_names=np.array([b"u", b"v", b"w"]))
+    assert bare.class_names == graph.class_names
+    latin = parts(class_names=np.array([b"u", b"v", b"\xe9"]))
+    assert r"the name b'\xe9' is not UTF-8; give" in refusal(save(tmp_path / "latin.npz", latin))
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64, torch.int32, torch.bool])
 def test_features_of_any_type_become_float32(tmp_path, kind):
     x = torch.arange(2 * N).reshape(N, 2).to(kind)
