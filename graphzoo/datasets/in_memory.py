@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from graphzoo.datasets import (
     node_graph_from_data,
     split_triples,
 )
-from graphzoo.datasets.files.text import warn
+from graphzoo.datasets.files.text import is_missing, names_of, warn
 from graphzoo.datasets.kg.graph import parts_of
 from graphzoo.datasets.link.edge_list import node_order
 from graphzoo.datasets.link.named_pairs import link_columns, pairs_from_table
@@ -297,8 +298,7 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
             "the nodes of the networkx graph have labels but no features\n"
             'Give each node a number or a list of numbers, such as its degree: graph.nodes[node]["x"] = ...'
         )
-    known = [each.get(key) for each in about.values()]
-    arrays["y"] = np.array(["" if label is None or label != label else str(label) for label in known])
+    arrays["y"] = np.array(_classes(about, key))
     parts = _split(about)
     if any(parts):
         arrays |= {mask: np.array([part == mask for part in parts]) for mask in set(_PARTS.values())}
@@ -345,6 +345,22 @@ def _split(about: _Attributes) -> list[str | None]:
     return masks
 
 
+def _classes(about: _Attributes, key: str | None) -> list[str]:
+    """Name of the class of each node; "" for a node without a label."""
+    labels: list[Any] = []
+    for node, attributes in about.items():
+        label: Any = attributes.get(key)
+        if np.iterable(label) and not isinstance(label, str | bytes):
+            raise UsageError(
+                f"node {node!r} of the networkx graph: {key} is {reprlib.repr(label)}; give one class\n"
+                "If nodes have several yes-no labels, give torch_geometric.utils.from_networkx(graph); "
+                "its nodes need x and y"
+            )
+        labels.append(label.item() if hasattr(label, "item") else label)  # a scalar of NumPy or torch
+    known = iter(names_of([label for label in labels if not is_missing(label)]))
+    return ["" if is_missing(label) else next(known) for label in labels]
+
+
 def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
     """Features of the nodes, [N, F], float32; None if there are none."""
     key = _attribute(about, "x")
@@ -355,10 +371,21 @@ def _features(about: _Attributes) -> np.ndarray[Any, Any] | None:
     for node, attributes in about.items():
         if missing := [name for name in names if name not in attributes]:
             raise UsageError(f"node {node!r} has no {missing[0]!r}, others have it; give it to every node")
-        rows.append(np.concatenate([np.ravel(np.asarray(attributes[name])) for name in names]))
+        rows.append(np.concatenate([_vector(node, name, attributes[name]) for name in names]))
     if len({len(row) for row in rows}) > 1:
         raise UsageError(f'"{key}" differs in length between nodes; give all nodes equally many features')
-    return np.stack(rows).astype(np.float32)
+    return np.stack(rows)
+
+
+def _vector(node: Any, name: str, value: Any) -> np.ndarray[Any, Any]:
+    """The number or numbers of an attribute of a node, [n], float32."""
+    try:
+        return np.ravel(np.asarray(value, dtype=np.float32))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            f"node {node!r} of the networkx graph: {name} is {reprlib.repr(value)}\n"
+            "Give a number, or a list of numbers of the same length at every node"
+        ) from error
 
 
 def _numbers(about: _Attributes) -> list[str]:

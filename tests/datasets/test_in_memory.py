@@ -8,6 +8,7 @@ import scipy.sparse
 import torch
 from helpers.link_graphs import make_link_graph
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.utils import from_networkx
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import (
@@ -314,6 +315,41 @@ def test_a_networkx_node_may_have_neither_label_nor_split(missing, tmp_path):
     graph = NodeGraph.load(tmp_path / "data.npz")
     assert graph.class_names == ("a", "b") and graph.y.tolist() == [0, 1, 0, 1, -1, 1, 0, 1, 0]
     assert 4 not in torch.cat([graph.split().nodes(part) for part in ("train", "valid", "test")])
+
+
+@pytest.mark.parametrize("label", [[0, 1], (0, 1), np.array([0, 1]), torch.tensor([0, 1]), {"a"}])
+def test_a_networkx_node_has_one_class(label):
+    with pytest.raises(UsageError, match=r"node 4 of the networkx graph: label is .*; give one class\nIf "):
+        given_data(labelled_path(label=label), "node")
+
+
+def test_the_remedy_for_several_labels_of_networkx_nodes():
+    graph = networkx.path_graph(6)
+    for node in graph:
+        graph.nodes[node].update(y=[node % 2, int(node < 3)], x=[float(node)])
+    with pytest.raises(UsageError, match=r"y is \[0, 1\]; .*\n.*give torch_geometric.utils.from_networkx"):
+        given_data(graph, "node")
+    assert given_data(from_networkx(graph), "node").kind == "nodes"
+
+
+def test_labels_of_networkx_become_names_as_those_of_other_data(tmp_path):
+    graph = labelled_path()
+    labels = [1, 1.0, np.int64(1), torch.tensor(2), 2.0, np.float32(2), None, 1, 2]
+    networkx.set_node_attributes(graph, dict(enumerate(labels)), "label")
+    networkx.set_node_attributes(graph, None, "split")
+    given_data(graph, "node").write(tmp_path / "data.npz")
+    read = NodeGraph.load(tmp_path / "data.npz")
+    assert read.class_names == ("1", "2") and read.y.tolist() == [0, 0, 0, 1, 1, 1, -1, 0, 1]
+
+
+@pytest.mark.parametrize("value", ["abc", ["a"], [1, [2, 3]], 1j])
+def test_features_of_networkx_that_are_not_numbers_are_refused(value):
+    with pytest.raises(
+        UsageError, match=r"node 4 of the networkx graph: X is .*\nGive a number, or a list of numbers"
+    ):
+        graph = labelled_path()
+        networkx.set_node_attributes(graph, {node: value if node == 4 else 1.0 for node in graph}, "X")
+        given_data(graph, "node")
 
 
 def test_an_unknown_split_of_a_networkx_node_is_refused(tmp_path):
