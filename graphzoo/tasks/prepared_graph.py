@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from os import PathLike
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from graphzoo.encoders.base import NodeEncoder
 from graphzoo.layers import SparseLinear
+from graphzoo.ops.sparse import without_beta_warning
 
 
 class PreparedGraph:
@@ -33,8 +33,7 @@ class PreparedGraph:
         cache: str | PathLike[str] | None = None,
     ) -> None:
         if device.type == "cpu" and _is_mostly_empty(x) and _takes_sparse(encoder):
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+            with without_beta_warning():
                 matrix = x.to_sparse_csr()
         else:
             matrix = x

@@ -15,6 +15,7 @@ from graphzoo.datasets.node.build import Parsed, from_masks, number_names
 from graphzoo.datasets.node.feature_arrays import csr_tensor
 from graphzoo.datasets.node.splits import NodeSplit
 from graphzoo.errors import DataError
+from graphzoo.ops.sparse import without_beta_warning
 
 _ALIASES = {"node_features": "x", "node_labels": "y"}
 _MASKS = ("train_mask", "val_mask", "test_mask")
@@ -182,7 +183,8 @@ def checked_features(value: Any, source: str) -> Tensor:
         return csr_tensor(start, column, _finite(sparse.data, source, "x"), sparse.shape)
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.coalesce() if value.layout == torch.sparse_coo else value
-        matrix = matrix.to_sparse_csr()
+        with without_beta_warning():
+            matrix = matrix.to_sparse_csr()
         values = _finite(_array(matrix.values()), source, "x")
         start, column = matrix.crow_indices().clone(), matrix.col_indices().clone()
         return csr_tensor(start, column, values, tuple(matrix.shape))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphzoo.datasets.files.arrays import to_bytes
+from graphzoo.ops.sparse import without_beta_warning
 
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -61,6 +61,5 @@ def unpack_features(arrays: Mapping[str, _Array], description: Mapping[str, Any]
 
 def csr_tensor(start: Tensor, column: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A sparse CSR tensor with checked invariants, without torch's warning that this layout is in beta."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    with without_beta_warning():
         return torch.sparse_csr_tensor(start, column, values, size=shape, check_invariants=True)

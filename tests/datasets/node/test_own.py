@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from graphzoo.datasets import DataError, GraphzooDataWarning, node_graph_from_data, node_graph_from_files
 from graphzoo.datasets.files import cache as cache_module
 from graphzoo.datasets.node import own as own_module
+from graphzoo.datasets.node.arrays import checked_features
 
 N = 12
 
@@ -171,6 +172,16 @@ def test_sparse_features(tmp_path):
         for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
             graph = node_graph_from_files(save(tmp_path / "graph.pt", parts(x=sparse)))
             assert graph.x.layout == torch.sparse_csr and torch.equal(graph.x.to_dense(), x)
+
+
+def test_sparse_features_give_no_warning_of_torch():
+    torch.set_warn_always(True)  # else torch says it once, perhaps in another test
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert checked_features(torch.eye(3).to_sparse(), "d").layout is torch.sparse_csr
+    finally:
+        torch.set_warn_always(False)
 
 
 @pytest.mark.parametrize(
