@@ -298,6 +298,8 @@ def parse_columns(
             remedy = f"delete the further fields, or name their columns in line {max(1, skipped)}"
             if delimiter in quoted:
                 remedy += f"; if a value has {delimiter!r}, enclose it in double quotes"
+        if row.text.startswith(("#", "%")):
+            remedy = f"delete the line if it is a comment (not allowed below the first row); else {remedy}"
         raise DataError(
             f"{source}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
             f"({row.text[:80]!r}){more}\n  {remedy}"
