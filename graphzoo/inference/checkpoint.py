@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -13,12 +14,12 @@ from torch import Tensor, nn
 
 from graphzoo.catalog.classes import defaults_of, load_class
 from graphzoo.catalog.tasks import TASKS, inference_of
-from graphzoo.catalog.weights import refuse_program, shipped_weights
+from graphzoo.catalog.weights import shipped_weights
 from graphzoo.checkpoints import read
 from graphzoo.checkpoints.checks import MisfitError, TooLargeError, build_bounded, outlined
 from graphzoo.encoders.pretrained import WEIGHTS, read_pretrained
 from graphzoo.errors import UsageError
-from graphzoo.runs.checkpoints import held_below
+from graphzoo.runs.checkpoints import locate
 from graphzoo.system.memory import is_out_of_memory
 from graphzoo.types import GraphSpec, NeighbourhoodSpec
 
@@ -53,13 +54,7 @@ def find_checkpoint(path: str | PathLike[str]) -> tuple[Path, Path | None]:
     if path.is_dir():
         if (path / WEIGHTS).is_file():
             return path / WEIGHTS, path if (path / "graph" / "meta.json").is_file() else None
-        refuse_program(path)
-        run = path.absolute().parent if path.absolute().name == "checkpoints" else path
-        files = [run / "checkpoints" / name for name in ("best.ckpt", "last.ckpt")]
-        path = next((file for file in files if file.is_file()), path)
-        if path.is_dir():
-            what = f"{path}: holds no checkpoints/best.ckpt or checkpoints/last.ckpt"
-            raise UsageError(what + held_below(path))
+        path, _ = locate("predict", os.path.join(path, "."))  # a folder named best is no checkpoint's name
     run = path.absolute().parent if path.suffix == ".safetensors" else path.absolute().parent.parent
     kept = ("knowledge_graph.npz", "node_graph.npz", "meta.json")
     return path, run if any((run / "graph" / name).is_file() for name in kept) else None

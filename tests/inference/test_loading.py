@@ -104,16 +104,23 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
     "prediction from a folder without a checkpoint, or from a URL",
     "refused with what is there; only local files are read",
 )
-def test_paths_without_a_checkpoint_are_refused(tmp_path, umls_run):
+def test_paths_without_a_checkpoint_are_refused(tmp_path, umls_run, monkeypatch):
     with pytest.raises(UsageError, match="nothing: no such run directory or checkpoint file"):
         graphzoo.load(tmp_path / "nothing")
-    with pytest.raises(UsageError, match=r"holds no checkpoints/best\.ckpt"):
+    with pytest.raises(UsageError, match=r"holds no checkpoint: there is no .*/checkpoints/best\.ckpt$"):
+        graphzoo.load(tmp_path)
+    (tmp_path / "config.yaml").write_text("# model: heuristic.cn\n")
+    with pytest.raises(UsageError, match="A heuristic has none; graphzoo.heuristics scores pairs"):
         graphzoo.load(tmp_path)
     with pytest.raises(UsageError, match=r"It holds .*umls/checkpoints/best\.ckpt.*: give one of these"):
         graphzoo.load(umls_run.path.parent)
     for address in ("https://example.org/model.ckpt", "s3://bucket/model.ckpt"):
         with pytest.raises(UsageError, match="local files only"):
             graphzoo.load(address)
+    # in Python, `best` is a folder as any other, not the newest run's checkpoint
+    (tmp_path / "best").symlink_to(umls_run.path)
+    monkeypatch.chdir(tmp_path)
+    assert graphzoo.load("best").graph.name == "umls"
 
 
 @pytest.mark.parametrize(
