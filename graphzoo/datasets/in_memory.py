@@ -350,6 +350,8 @@ def _classes(about: _Attributes, key: str | None) -> list[str]:
     labels: list[Any] = []
     for node, attributes in about.items():
         label: Any = attributes.get(key)
+        if isinstance(label, list | tuple) and len(label) == 1:
+            (label,) = label  # PyG's `to_networkx` makes lists of [N, 1]
         if np.iterable(label) and not isinstance(label, str | bytes):
             raise UsageError(
                 f"node {node!r} of the networkx graph: {key} is {reprlib.repr(label)}; give one class\n"

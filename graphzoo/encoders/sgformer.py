@@ -3,7 +3,8 @@
 Wu et al., "SGFormer: Simplifying and Empowering Transformers for Large-Graph Representations", NeurIPS 2023.
 PyG's class (`SGFormerPyG`) normalises queries and keys in each row, where the authors divide by the norm of
 the whole tensor, and its GCN has residual connections. The paper's attention branch has LayerNorm, a residual
-connection and a value map; the authors' commands for citation graphs leave all three out.
+connection and a value map; the authors' code with their commands for citation graphs has none of the three
+(it does not read the commands' option for the residual).
 """
 
 from __future__ import annotations

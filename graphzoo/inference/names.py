@@ -49,21 +49,21 @@ class Vocabulary:
     def get(self, name: object) -> int | None:
         """The id of a name or of a unique label; None for any other value.
 
-        Names may be numbers. 2.0 also stands for 2: pandas makes floats of numbers beside a missing one.
+        Names may be numbers; 2.0 also stands for 2, see `_whole`.
         """
         text = str(name)
         position = self._ids.get(text)
         if position is None and len(self._by_label.get(text, ())) == 1:
             position = self._ids[self._by_label[text][0]]
-        if position is None and isinstance(name, float) and name.is_integer():
-            position = self.get(int(name))
+        if position is None and (number := _whole(name)) is not name:
+            position = self.get(number)
         return position
 
     def find(self, name: object) -> int:
         """As `get`, but any other value is a `UsageError` with the nearest names."""
         position = self.get(name)
         if position is None:
-            raise UsageError(f"unknown {self.explain(str(name))}")
+            raise UsageError(f"unknown {self.explain(str(_whole(name)))}")
         return position
 
     def explain(self, name: str) -> str:
@@ -96,7 +96,7 @@ class Vocabulary:
     def find_all(self, names: Iterable[object]) -> list[int]:
         """The ids of several names; see `find`."""
         ids = self._ids
-        return [ids[name] if name in ids else self.find(name) for name in names]
+        return [ids[name] if isinstance(name, str) and name in ids else self.find(name) for name in names]
 
 
 class NodeNames:
@@ -126,7 +126,7 @@ class NodeNames:
         """The number of a node; None if it is unknown."""
         if self._vocabulary is not None:
             return self._vocabulary.get(name)
-        text = str(int(name) if isinstance(name, float) and name.is_integer() else name)
+        text = str(_whole(name))
         # int() refuses texts of thousands of digits.
         number = int(text) if text.isdecimal() and len(text) < 20 else self.num_nodes
         # 007 is not node 7: the answer would have another name than the query
@@ -135,8 +135,8 @@ class NodeNames:
     def explain(self, name: object) -> str:
         """The end of a message about an unknown node."""
         if self._vocabulary is not None:
-            return self._vocabulary.explain(str(name))
-        return f"node {name!r}: nodes have the numbers 0 to {self.num_nodes - 1}"
+            return self._vocabulary.explain(str(_whole(name)))
+        return f"node {_whole(name)!r}: nodes have the numbers 0 to {self.num_nodes - 1}"
 
     def find(self, nodes: str | int | Iterable[str | int]) -> Tensor:
         """Numbers [n], int64, of one node, of several, or of those in a mask [N] (array or tensor of bool).
@@ -151,9 +151,9 @@ class NodeNames:
                 raise UsageError(f"a mask of nodes must be [{self.num_nodes}], got {list(mask.shape)}")
             return mask.cpu().nonzero().squeeze(1)
         given: Any = nodes.tolist() if hasattr(nodes, "tolist") else nodes  # an array, a tensor, a Series
-        if not isinstance(given, Iterable) and not isinstance(given, int):
+        if not isinstance(given, Iterable) and not isinstance(given, int | float):
             raise UsageError(f"nodes must be a name, a number, or several of them, got {given!r}")
-        for node in [given] if isinstance(given, str | int) else given:
+        for node in [given] if isinstance(given, str | int | float) else given:
             number = self.get(plain_item(node))
             if number is None:
                 raise UsageError(f"unknown {self.explain(plain_item(node))}")
@@ -169,6 +169,11 @@ class NodeNames:
 def plain_item(value: Any) -> Any:
     """The number or name in a tensor or array without dimensions; other values as they are."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def _whole(name: object) -> object:
+    """2 for 2.0, which pandas makes of 2 beside a missing number; other values as they are."""
+    return int(name) if isinstance(name, float) and name.is_integer() else name
 
 
 def _triples(text: str) -> set[str]:

@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from helpers.link_graphs import make_link_graph
 from torch_geometric.data import Batch, Data, HeteroData
-from torch_geometric.utils import from_networkx
+from torch_geometric.utils import from_networkx, to_networkx
 
 from graphzoo.datamodules import KGDataModule, LinkDataModule, NodeDataModule
 from graphzoo.datasets import (
@@ -321,6 +321,14 @@ def test_a_networkx_node_may_have_neither_label_nor_split(missing, tmp_path):
 def test_a_networkx_node_has_one_class(label):
     with pytest.raises(UsageError, match=r"node 4 of the networkx graph: label is .*; give one class\nIf "):
         given_data(labelled_path(label=label), "node")
+
+
+def test_networkx_nodes_of_pyg_have_lists_of_one_label(tmp_path):
+    y = torch.arange(6)[:, None] % 2
+    data = Data(x=torch.rand(6, 2), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), y=y)
+    given_data(to_networkx(data, node_attrs=["x", "y"]), "node").write(tmp_path / "data.npz")
+    graph = NodeGraph.load(tmp_path / "data.npz")
+    assert graph.class_names == ("0", "1") and graph.y.tolist() == [0, 1, 0, 1, 0, 1]
 
 
 def test_the_remedy_for_several_labels_of_networkx_nodes():

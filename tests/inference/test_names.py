@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from graphzoo.errors import GraphzooDataWarning, UsageError
 from graphzoo.inference.names import NodeNames, Vocabulary
@@ -229,6 +230,14 @@ def test_whole_floats_of_pandas_stand_for_names_that_are_numbers():
     assert NodeNames(("1", "2"), 2).find(column).tolist() == [0, 1]
     assert NodeNames(("1.0", "2", "1"), 3).find(column).tolist() == [0, 1], "a name as it is comes first"
     assert Vocabulary("entity", ["1", "2"]).find_all(column.tolist()) == [0, 1]
+    for one in (2.0, np.float64(2), torch.tensor(2.0)):
+        assert NodeNames((), 9).find(one).tolist() == [2]
+        assert NodeNames(("1", "2"), 2).find(one).tolist() == [1]
+    for names in (NodeNames((), 9), NodeNames(("1", "2"), 2)):
+        with pytest.raises(UsageError, match=r"unknown node '?12'?[:;]"):
+            names.find(12.0)
+    with pytest.raises(UsageError, match=r"unknown entity \"\['1'\]\""):
+        Vocabulary("entity", ["1", "2"]).find_all([["1"]])
     for name in (1.5, float("nan"), float("inf")):
         with pytest.raises(UsageError, match=f"unknown node {name}|unknown node '{name}'"):
             NodeNames((), 9).find([name])

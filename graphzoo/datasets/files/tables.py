@@ -299,7 +299,7 @@ def parse_columns(
             if delimiter in quoted:
                 remedy += f"; if a value has {delimiter!r}, enclose it in double quotes"
         if row.text.startswith(("#", "%")):
-            remedy = f"delete the line if it is a comment (not allowed below the first row); else {remedy}"
+            remedy = f"delete the line if it is a comment; else {remedy}"
         raise DataError(
             f"{source}, line {row.number}: expected {row.expected_columns} columns, got {row.actual_columns} "
             f"({row.text[:80]!r}){more}\n  {remedy}"

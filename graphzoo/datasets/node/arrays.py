@@ -246,7 +246,7 @@ def _labels(
     if value is None:
         return torch.full((num_nodes,), -1), class_names
     y = _array(value)
-    if y.dtype.kind == "O" and y.ndim == 1:  # pandas stores text in this way
+    if y.dtype.kind in "OS" and y.ndim == 1:  # texts of pandas, or of h5py
         y = _words(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -293,8 +293,9 @@ def _labels(
 def _words(values: _Array) -> _Array:
     """An array of objects as text if it has text, with "" for missing values; else as numbers with NaN."""
     known: list[Any] = [None if is_missing(value) else value for value in values.tolist()]
-    if any(isinstance(value, str) for value in known):
-        return np.array(["" if value is None else str(value) for value in known])
+    if any(isinstance(value, str | bytes) for value in known):
+        names = iter(names_of([value for value in known if value is not None]))
+        return np.array(["" if value is None else next(names) for value in known])
     try:
         return np.array([np.nan if value is None else value for value in known])
     except ValueError:
@@ -334,12 +335,12 @@ def _splits(parts: Mapping[str, Any], num_nodes: int, source: str) -> dict[str, 
                 f"{source}: {name} must be true or false for each of the {num_nodes} nodes, got {mask.dtype} "
                 f"{list(mask.shape)}"
             )
-        odd = np.argwhere((mask != 0) & (mask != 1))
-        if odd.size:
-            value, node = mask[tuple(odd[0])], odd[0][1]
+        values = np.unique(mask[mask != 0])  # one, such as 255
+        if len(values) > 1:
+            some = ", ".join(map(str, values[:3]))
             raise DataError(
-                f"{source}: {name} is {value} for node {node}, but must be true or false\n"
-                "  make a mask of each part of a numbered split: train_mask = split == 0"
+                f"{source}: {name} must be true or false for each node, got {some}\n"
+                "  make a mask of each part of a numbered split, such as train_mask = split == 0"
             )
         masks.append(mask.astype(bool))
     if len(masks[2]) == 1:  # several splits may share one test mask

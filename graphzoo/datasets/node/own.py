@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphzoo.datasets.files.cache import TABLES, find_split, remember
 from graphzoo.datasets.files.npz import read_npz
-from graphzoo.datasets.files.text import listing, paths_of, warn
+from graphzoo.datasets.files.text import listing, names_of, paths_of, warn
 from graphzoo.datasets.node.arrays import graph_parts
 from graphzoo.datasets.node.build import Parsed, number_names
 from graphzoo.datasets.node.graph import NodeGraph
@@ -70,7 +70,7 @@ def node_graph_from_files(
         DataError: if the path does not exist or its content cannot be used; names file, place and remedy.
     """
     files, name = _find(path)
-    names = None if class_names is None else tuple(class_names)
+    names = None if class_names is None else tuple(names_of(list(class_names)))
 
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)

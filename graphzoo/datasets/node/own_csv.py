@@ -337,7 +337,7 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     data = _text(path)
     line = data.split(b"\n", 1)[0].decode()
     if not line.strip():
-        raise DataError(f"{path}, line 1: blank; begin the file with the line source,target")
+        raise DataError(f"{path}, line 1: blank; the first line has to be source,target")
     first = [name.strip() for name in fields_of(line, path, quoted=_QUOTED)]
     header = [name.lower() for name in first]
     has_header = all(end in header for end in _ENDS)

@@ -364,7 +364,7 @@ def test_what_other_programs_write_above_links_is_no_link(write, above):
         ),
         (
             b"a,b\n# d\nb,c\n",
-            "line 2: expected 2 columns, got 1 .*\n  delete the line if it is a comment .* first row",
+            "line 2: expected 2 columns, got 1 .*\n  delete the line if it is a comment; else fill in",
         ),
         (b"a;b\nb;c;\n", "line 2: expected 2 columns, got 3 .*\n .* line 1; if a value has ';', enclose"),
         (b"sep=;\r\na;b\r\nb;c\r\n", "edges.tsv, line 1: 'sep=;' is a note for Excel, not a row; delete"),

@@ -135,8 +135,8 @@ def nodes_of(*rows, header="id,label,f"):
         ),
         (NODES, "source,target\nann,bob\n,bob\n", "edges.csv, line 3: the source is empty"),
         (NODES, "source,target\nann,bob\nann,bob,3\n", "edges.csv, line 3: expected 2 columns, got 3"),
-        (NODES, "", "edges.csv, line 1: blank; begin the file with the line source,target"),
-        (NODES, "\n" + EDGES, "edges.csv, line 1: blank; begin the file with the line source,target"),
+        (NODES, "", "edges.csv, line 1: blank; the first line has to be source,target"),
+        (NODES, "\n" + EDGES, "edges.csv, line 1: blank; the first line has to be source,target"),
         (
             NODES,
             "from,to\nann,bob\n",
