@@ -151,7 +151,7 @@ class NodeNames:
                 raise UsageError(f"a mask of nodes must be [{self.num_nodes}], got {list(mask.shape)}")
             return mask.cpu().nonzero().squeeze(1)
         given: Any = nodes.tolist() if hasattr(nodes, "tolist") else nodes  # an array, a tensor, a Series
-        if not isinstance(given, Iterable) and not isinstance(given, int | float):
+        if not isinstance(given, Iterable) and not isinstance(_whole(given), int):
             raise UsageError(f"nodes must be a name, a number, or several of them, got {given!r}")
         for node in [given] if isinstance(given, str | int | float) else given:
             number = self.get(plain_item(node))

@@ -238,6 +238,8 @@ def test_whole_floats_of_pandas_stand_for_names_that_are_numbers():
             names.find(12.0)
     with pytest.raises(UsageError, match=r"unknown entity \"\['1'\]\""):
         Vocabulary("entity", ["1", "2"]).find_all([["1"]])
+    with pytest.raises(UsageError, match=r"entity '3'; nearest|entity '3'; none of the 2 names is similar"):
+        Vocabulary("entity", ["1", "2"]).find(3.0)
     for name in (1.5, float("nan"), float("inf")):
         with pytest.raises(UsageError, match=f"unknown node {name}|unknown node '{name}'"):
             NodeNames((), 9).find([name])
