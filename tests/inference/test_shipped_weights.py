@@ -133,7 +133,7 @@ def test_a_damaged_file_is_refused(tmp_path, monkeypatch):
 def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).mkdir()
-    with pytest.raises(UsageError, match="no checkpoints"):
+    with pytest.raises(UsageError, match="holds no checkpoint: "):
         graphzoo.load(NAME, data="umls")
 
 

@@ -60,6 +60,16 @@ def test_an_error_of_the_computation_is_not_taken_for_one_of_the_cache(tmp_path,
     assert len(calls) == 1 and not caplog.records
 
 
+def test_a_result_that_cannot_be_stored_is_made_once(tmp_path, caplog):
+    def write(*_):
+        raise OSError(28, "No space left on device")
+
+    made = iter(["result"])
+    options = {"what": "a result", "damaged": print}
+    assert store.kept(tmp_path / "entry", lambda: next(made), bytes, write, **options) == "result"
+    assert "no cache of a result" in caplog.text and "No space left" in caplog.text
+
+
 def test_other_bytes_have_another_entry(folder, own_cache, write):
     first, _ = load(folder)
     write("own/valid.txt", [("b", "r", "a")])

@@ -153,6 +153,12 @@ def test_names_in_bytes_are_decoded(tmp_path):
     assert graph.class_names == ("u", "v", "w") and graph.node_names[3] == "n3"
     bare = node_graph_from_data(parts(), class_names=np.array([b"u", b"v", b"w"]))
     assert bare.class_names == graph.class_names
+    words = save(tmp_path / "words.npz", parts(y=np.array(["v", "u", "w"] * 4)))
+    assert node_graph_from_files(words, class_names=[b"u", b"v", b"w"]).class_names == graph.class_names
+    (tmp_path / "nodes.csv").write_text("name,a,label\nx,1,v\ny,2,u\nz,3,w\n")
+    (tmp_path / "edges.csv").write_text("source,target\nx,y\n")
+    tables = node_graph_from_files(tmp_path, require_labels=False, class_names=[b"u", b"v", b"w"])
+    assert tables.class_names == graph.class_names and tables.y.tolist() == [1, 0, 2]
     latin = parts(class_names=np.array([b"u", b"v", b"\xe9"]))
     assert r"the name b'\xe9' is not UTF-8; give" in refusal(save(tmp_path / "latin.npz", latin))
 
