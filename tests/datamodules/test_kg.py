@@ -8,6 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphzoo.cli import options
 from graphzoo.datamodules import KGDataModule, kg, left_out
 from graphzoo.datasets import KnowledgeGraph
 from graphzoo.errors import DataError, UsageError
@@ -474,7 +475,9 @@ def test_the_drawn_split_of_own_triples_varies_with_its_index(tmp_path, caplog):
     assert first.num_splits is None and KGDataModule("umls").num_splits == 1
     caplog.clear()
     assert KGDataModule(path=str(path), split_index=3).num_splits is None
-    assert [line.partition("seed ")[2][0] for line in caplog.messages if "split drawn" in line] == ["3"]
+    section = {"class_path": "graphzoo.datamodules.KGDataModule", "init_args": {"path": str(path)}}
+    assert options._num_splits(section, 4) is None  # for --splits
+    assert [line.partition("seed ")[2][0] for line in caplog.messages if "split drawn" in line] == ["3", "4"]
 
 
 def test_an_index_of_a_split_that_is_not_drawn_is_refused(tiny_kg):
