@@ -8,6 +8,8 @@ F features or trailing dimensions.
 
 from __future__ import annotations
 
+import inspect
+import os
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
@@ -109,6 +111,41 @@ class GraphSpec:
 def plain_whole(value: Any) -> Any:
     """Convert an integer of NumPy to an int; return anything else unchanged."""
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+def plain_setting(value: Any) -> Any:
+    """Convert numbers, texts and arrays of NumPy, and paths, also in lists and dictionaries, to plain values.
+
+    >>> import numpy as np
+    >>> plain_setting({"sizes": [1, np.float64(0.5)]})
+    {'sizes': [1, 0.5]}
+    """
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value) in (list, tuple):
+        return type(value)(map(plain_setting, value))
+    return {key: plain_setting(each) for key, each in value.items()} if type(value) is dict else value
+
+
+class PlainSettings(type):
+    """The metaclass of classes whose arguments go into checkpoints and JSON: they get plain values.
+
+    With NumPy's numbers, a checkpoint could not be loaded, and a seed would not be the same seed.
+    """
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        # what `__init__` takes, not what the method below does
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    if not TYPE_CHECKING:  # type checkers look at `__init__`
+
+        def __call__(cls, *args: Any, **settings: Any) -> Any:
+            """Build an object from plain values."""
+            return super().__call__(*map(plain_setting, args), **plain_setting(settings))
 
 
 def refuse_kinds(data: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from graphzoo.analysis.bins import steps_up_to
@@ -43,7 +44,7 @@ def link_tables(
         finite = negative[~negative.isnan()]
         low = min(float(positive.min()), float(finite.min()))
         high = max(float(positive.max()), float(finite.max()))
-        edges = np.histogram_bin_edges(np.zeros(0), bins=_BINS, range=(low, high))
+        edges = _edges(low, high)
         bins = {
             "from": edges[:-1],
             "to": edges[1:],
@@ -96,3 +97,11 @@ def estimate_tables(predicted: Tensor, target: Tensor, num_positives: int) -> tu
     }
     title = "Predicted against true scores of the heuristic"
     return (Table.of("estimates", title, "scatter", data, x="target", y=("predicted",), label="pair"),)
+
+
+def _edges(low: float, high: float) -> NDArray[np.float64]:
+    """Edges of equal bins; of a single bin if the numbers are too close, or too far apart, for more."""
+    try:
+        return np.histogram_bin_edges(np.zeros(0), bins=_BINS, range=(low, high))
+    except ValueError:
+        return np.array([low, max(high, np.nextafter(low, np.inf))])

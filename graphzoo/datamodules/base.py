@@ -19,9 +19,9 @@ from graphzoo.datamodules.batches import (
     rank_and_world_size,
 )
 from graphzoo.datasets.files.arrays import StoredGraph
-from graphzoo.encoders.pyg_form import PyGForm
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.system.files import write_text_atomically
+from graphzoo.types import PlainSettings
 
 # A run keeps its graph beside the weights up to this size. Of a larger graph it keeps name and fingerprint.
 _KEPT_BYTES = 64 * 2**20
@@ -65,13 +65,11 @@ class Kind(NamedTuple):
         return own if path is not None else name or self.default
 
 
-class _TakesGraph(type):
+class _TakesGraph(PlainSettings):
     """The metaclass of DataModules: `NodeDataModule(data=...)` is `NodeDataModule.from_data(...)`.
 
     The argument is not one of `__init__`, so that the command line and files of settings do not offer it.
     """
-
-    __signature__ = PyGForm.__signature__
 
     def __call__(cls: type[_Made], *args: Any, **settings: Any) -> _Made:
         given = cls.kind.given  # type: ignore[attr-defined]

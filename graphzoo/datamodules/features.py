@@ -89,7 +89,12 @@ class FeatureTransform:
                 f"reduce_channels {reduce_channels} must be from 1 to {min(x.shape) - 1} for {x.shape[0]} "
                 f"nodes with {x.shape[1]} features; leave it out to keep the features as they are"
             )
-        return replace(transform, projection=_singular_vectors(transform(x), reduce_channels))
+        x = transform(x)
+        if not (x.values() if x.layout is torch.sparse_csr else x).any():
+            raise UsageError(
+                "reduce_channels: every feature is 0 for every node\nLeave out --data.reduce_channels"
+            )
+        return replace(transform, projection=_singular_vectors(x, reduce_channels))
 
     def __call__(self, x: Tensor, names: tuple[str, ...] = ()) -> Tensor:
         """Transform raw features [N, F], dense or sparse CSR, to [N, F] or [N, K].

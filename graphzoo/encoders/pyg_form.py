@@ -11,7 +11,7 @@ from torch import nn
 
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.ops.last_result import LastResult
-from graphzoo.types import GraphSpec, plain_whole
+from graphzoo.types import GraphSpec, PlainSettings, plain_whole
 
 T = TypeVar("T")
 _POSITIONS = ("in_channels", "hidden_channels", "out_channels")
@@ -30,11 +30,8 @@ class PyGForm(ABCMeta):
     linear layer follows that maps the states to this width.
     """
 
-    @property
-    def __signature__(cls) -> Any:
-        # what `__init__` takes, not what the method below does
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
+    # what `__init__` takes, not what the method below does
+    __signature__ = PlainSettings.__signature__
 
     @overload
     def __call__(cls: type[T], spec: GraphSpec, **settings: Any) -> T: ...

@@ -26,11 +26,13 @@ def adjacency_matrix(edge_index: Any, num_nodes: int, *, symmetric: bool = True)
         u -> v.
 
     Raises:
-        ValueError: for edges of another shape, or nodes outside 0..N-1.
+        ValueError: for edges of another shape or kind, or nodes outside 0..N-1.
     """
     edges = np.asarray(edge_index)
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise ValueError(f"edge_index must be [2, E], got {list(edges.shape)}")
+    if edges.size and edges.dtype.kind not in "iu":
+        raise ValueError(f"edge_index must be whole numbers, got {edges.dtype}")
     if edges.size and not (edges.min() >= 0 and edges.max() < num_nodes):
         found = f"{edges.min()}..{edges.max()}"
         raise ValueError(f"edge_index has nodes {found}, but the graph has nodes 0..{num_nodes - 1}")

@@ -17,6 +17,7 @@ class OfWeights(Generic[T]):
     """The last result, returned again until a weight or buffer of the module is written to or replaced.
 
     Weights that were created in inference mode have no version: if they are written to, this is not noticed.
+    Nor are writes through `weight.data`; write to the weight itself under `torch.no_grad()`.
     Copies and pickles of the cache are empty.
     """
 

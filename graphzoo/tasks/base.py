@@ -42,7 +42,7 @@ from graphzoo.tasks.own_encoders import check_interface
 from graphzoo.tasks.start_weights import StartWeights
 from graphzoo.tasks.training_data import ChecksData, data_described
 from graphzoo.tasks.unfit_callbacks import refuse_callbacks_of_weights, refuse_unfit_callbacks
-from graphzoo.types import GraphSpec
+from graphzoo.types import GraphSpec, PlainSettings
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
@@ -55,7 +55,7 @@ SMALLER = "Take a smaller --model.encoder.hidden_channels, or a device with more
 FEW_QUERIES, FEW_PAIRS, FEW_NODES, FEW_WEIGHTS = 4, 8, 16, 2**24
 
 
-class Task(ChecksData, LogsLosses):
+class Task(ChecksData, LogsLosses, metaclass=PlainSettings):
     """A LightningModule around one encoder.
 
     The task takes a factory of the encoder, because the data decide the encoder's sizes. `configure_model`

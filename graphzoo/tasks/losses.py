@@ -47,10 +47,14 @@ class LogsLosses(LightningModule):
         self._sums, self.step_loss, self._latest_loss = {}, None, None
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
-        """Add the losses [B] of a part of the global batch to `train/loss`, which is logged once per step."""
-        size = max(num_global, 1)
+        """Add the losses [B] of a part of the global batch to `train/loss`, which is logged once per step.
+
+        A step whose global batch is empty, as a part of a graph without training nodes is, logs nothing.
+        """
+        if not num_global:
+            return
         total = losses.detach().float().sum()
-        part = torch.stack([total, total.new_full((), losses.numel())]) / size
+        part = torch.stack([total, total.new_full((), losses.numel())]) / num_global
         self.step_loss = part if self.step_loss is None else self.step_loss + part
 
     def log_training(self, name: str, value: Tensor) -> None:

@@ -104,10 +104,12 @@ class NodeClassification(Task):
         check_range(at_least=0, below=1, dropout=dropout)
         if isinstance(class_weights, str) and class_weights != "balanced":
             raise UsageError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
-        if isinstance(class_weights, list) and not (
-            all(0 <= weight < math.inf for weight in class_weights) and any(class_weights)
-        ):
-            raise UsageError(f"class_weights must be at least 0, finite and not all 0, got {class_weights}")
+        if class_weights is not None and not isinstance(class_weights, str):
+            class_weights = [float(weight) for weight in class_weights]
+            if not (all(0 <= weight < math.inf for weight in class_weights) and any(class_weights)):
+                raise UsageError(
+                    f"class_weights must be at least 0, finite and not all 0, got {class_weights}"
+                )
         self.save_hyperparameters(ignore=["encoder", "start_from"])
         self.metric: str | None = metric
         self.class_weights = class_weights

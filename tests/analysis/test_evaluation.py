@@ -222,8 +222,15 @@ def test_link_tables_agree_with_the_figures(own):
     assert link_tables(positive * math.nan, negative) == ()
 
 
-def test_equal_scores_have_a_histogram():
-    bins = by_name(link_tables(torch.zeros(3).double(), torch.zeros(4).double()))["scores"].data
+@pytest.mark.parametrize(
+    ("positive", "negative"),
+    [(0.0, 0.0), (1.0, 1.0 + 2.3e-16), (1e17, 1e17), (1.7e308, -1.7e308)],
+    ids=["equal", "neighbouring", "equal and large", "far apart"],
+)
+def test_unusual_scores_have_a_histogram(positive, negative):
+    double = {"dtype": torch.float64}
+    scores = torch.full((3,), positive, **double), torch.full((4,), negative, **double)
+    bins = by_name(link_tables(*scores))["scores"].data
     assert (bins.positives.sum(), bins.negatives.sum()) == (3, 4)
 
 

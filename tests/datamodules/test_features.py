@@ -48,6 +48,13 @@ def test_projection_is_the_truncated_svd(x, sparse):
     assert (transform.projection.gather(0, largest) > 0).all()
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_that_are_all_zero_are_not_projected(sparse):
+    x = torch.zeros(6, 4)
+    with pytest.raises(UsageError, match="every feature is 0"):
+        FeatureTransform.fit(x.to_sparse_csr() if sparse else x, normalize=False, reduce_channels=2)
+
+
 def test_projection_draws_nothing_from_global_generators(x):
     np.random.seed(3)
     state, before = torch.get_rng_state(), np.random.get_state()[1].copy()

@@ -2,7 +2,9 @@
 
 import json
 from collections import defaultdict
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -50,6 +52,20 @@ def global_batches(path, *, world_size=1, epoch=0, **kwargs):
             assert batch.num_global == batch.removed.numel()
             steps[tuple(batch.removed.tolist())] += directed(batch)
     return dict(steps)
+
+
+def test_settings_of_numpy_and_paths_mean_the_same(toy, tmp_path):
+    made = [
+        module(toy, seed=3, batch_size=4),
+        KGDataModule(path=Path(toy), seed=np.int64(3), batch_size=np.int32(4)),
+    ]
+    made[1].setup()
+    first, second = (torch.cat([batch.index for batch in training_items(dm)]) for dm in made)
+    assert torch.equal(first, second)
+    for dm, name in zip(made, "ab", strict=True):
+        (tmp_path / name).mkdir()
+        dm.save_artifacts(tmp_path / name)
+    assert (tmp_path / "a/meta.json").read_text() == (tmp_path / "b/meta.json").read_text()
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])

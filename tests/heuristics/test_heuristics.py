@@ -43,6 +43,11 @@ def test_the_matrix_has_no_loops_and_no_repeated_edges():
     np.testing.assert_array_equal(directed, [[0, 1, 0], [0, 0, 0], [0, 1, 0]])
 
 
+def test_edges_are_whole_numbers():
+    with pytest.raises(ValueError, match="edge_index must be whole numbers, got float64"):
+        adjacency_matrix([[0.5], [1.7]], 3)
+
+
 def test_overlaps_by_hand(square):
     pairs = [[0, 3], [3, 0], [1, 2], [2, 4], [0, 1], [0, 4], [5, 7], [5, 5]]
     np.testing.assert_array_equal(common_neighbors(square, pairs), [2, 2, 2, 1, 0, 0, 0, 1])

@@ -1,6 +1,7 @@
 import copy
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from helpers.kg_tasks import SMALL, make_task, make_trainer, write_family
@@ -275,6 +276,22 @@ def test_checkpoint_loads_without_code_and_describes_itself(tmp_path, family):
     query = torch.tensor([0]), torch.tensor([1])
     assert torch.equal(rebuilt.score_queries(graph, *query), task.eval().score_queries(graph, *query))
     assert rebuilt.describe()["relations"] == described["relations"]
+
+
+def test_settings_of_numpy_become_plain_values(tmp_path, family):
+    """Otherwise the checkpoint could not be loaded, and the run not be resumed."""
+    numpy = {"lr": np.float32(0.01), "seed": np.int64(1), "loss": np.str_("ce")}
+    task, trainer = fitted(
+        tmp_path, family, make_task(lr_milestones=list(np.arange(1, 3)), **numpy), max_epochs=1
+    )
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    checkpoint = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    found = checkpoint["hyper_parameters"]
+    assert {name: type(found[name]) for name in numpy} == {"lr": float, "seed": int, "loss": str}
+    assert found["lr_milestones"] == [1, 2] and task.lr == found["lr"] == float(np.float32(0.01))
+    again, resumed = make_task(lr_milestones=[1, 2], **numpy), make_trainer(tmp_path, max_epochs=2)
+    resumed.fit(again, datamodule=trainer.datamodule, ckpt_path=tmp_path / "model.ckpt", weights_only=True)
+    assert resumed.global_step == 2 * trainer.global_step
 
 
 def test_checkpoints_of_other_programs_and_formats_are_refused(tmp_path, family):

@@ -53,3 +53,10 @@ def test_losses_of_low_precision_are_summed_in_float32():
     task = LogsLosses()
     task.collect_loss(torch.ones(301, dtype=torch.bfloat16), 301)
     assert task.step_loss.tolist() == [1.0, 1.0]
+
+
+def test_a_step_without_samples_logs_no_loss():
+    """With few training nodes, some parts of a graph have none."""
+    task = LogsLosses()
+    task.collect_loss(torch.zeros(0), 0)
+    assert task.step_loss is None
