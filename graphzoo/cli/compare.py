@@ -55,7 +55,7 @@ def compare_parser() -> Parser:
         "After an interruption, the same command continues.",
     )
     add = parser.add_argument
-    add("--data", metavar="DATA", required=True, help="data set, see `graphzoo list data`")
+    add("--data", metavar="DATA", required=True, help="data set, or kg, nodes or links with --data.path PATH")
     time_of_all = "minutes for all trials together; the test comes after (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
     only = "try only these models, which may be your own; names with a comma need `;` between them"

@@ -35,7 +35,7 @@ answers   node, label, probability
 
 graphzoo predict runs/knowformer-umls/RUN --queries q.tsv --top-k 10 --out answers.parquet
 graphzoo predict runs/knowformer-umls/RUN --score facts.tsv --explain
-graphzoo predict runs/pencil-citeseer/RUN --nodes nodes.txt --top-k 10 --out partners.csv
+graphzoo predict runs/pencil-citeseer-link/RUN --nodes nodes.txt --top-k 10 --out partners.csv
 graphzoo predict runs/galit-cora/RUN --out labels.parquet
 """
 _OF_DATA = ("train", "valid", "test", "valid_neg", "test_neg", "nodes", "edges")

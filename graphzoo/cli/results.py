@@ -89,7 +89,8 @@ def results_main(argv: list[str]) -> int:
                 run = typed(path)
                 remedy = f"Test it: graphzoo test {run}, or train it on: graphzoo fit {run}"
                 raise UsageError(f"{path} is a run that was not tested\n{remedy}")
-        raise UsageError(f"there are no such results\n{_what_there_is(found)}")
+        missing = "there are no such results" if found else "no finished runs were found"
+        raise UsageError(f"{missing}\n{_what_there_is(found)}")
     shown = [(row, name) for row in rows for name in ([metric] if metric else _with_other_protocol(row))]
     lines = [_line(row, name, commands=commands) for row, name in shown]
     if form == "table":

@@ -21,8 +21,8 @@ SHOWN = tuple(f"test/{name}" for name in ("mrr", *_HITS, "mr", "acc", "auroc", "
 
 
 VERDICTS = (
-    "Above and below: by more than the paper's standard deviation; where it gives none, our standard error; "
-    "for one run that of the test set, and one run is never called better."
+    "One run is never called better than the paper. Above or below: differs by more than the paper's "
+    "standard deviation or, if it gives none, our standard error (for one run: that of the test set)."
 )
 """The rule of `compare` for readers of a table."""
 

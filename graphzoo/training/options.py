@@ -19,7 +19,7 @@ OPTIONS = {
     "logger": "csv, tensorboard, wandb, mlflow; or several: A,B",
     "run_dir": "the folder to write this run to",
     "seed": "seed of weights, batches and noise",
-    "ckpt_path": "checkpoint: run directory, `best`, `last`, or a file",
+    "ckpt_path": "run directory, file, best, last or knowformer-any",
     "matmul_precision": "of float32 matrix products: highest, high or medium",
 }
 # Those that share a line in the help of fit.

@@ -214,7 +214,7 @@ def test_wrong_names(cli):
     assert "there is no ablation file" in cli("reproduce", "galit", "cora", "--ablation=a.yaml").err
     unknown = cli("results", "nowhere")
     assert unknown.status == 2 and "nowhere: no such file or folder\nGive a folder" in unknown.err
-    assert "there are no such results\nMake some: " in cli("results").err
+    assert "no finished runs were found\nMake some: " in cli("results").err
     write_run(Path("runs/one"))
     Path("runs/damaged").mkdir()
     Path("runs/damaged/row.json").write_text("{")
@@ -408,7 +408,7 @@ def test_the_authors_settings_come_first_and_the_rule_is_explained(tmp_path, cli
     recipes = [row["recipe"] for row in collect([tmp_path])]
     assert recipes == ["galit/cora-published", "galit/cora", "galit/cora-narrow"]
     out = cli("results", str(tmp_path)).out
-    assert "Above and below: by more than the paper's standard deviation" in " ".join(out.split())
+    assert "Above or below: differs by more than the paper's standard deviation" in " ".join(out.split())
 
 
 def test_a_row_of_own_data_is_named_after_their_file(reproduce, cli, tiny_nodes):
