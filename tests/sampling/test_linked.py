@@ -137,7 +137,7 @@ def test_validation_on_a_second_graph_is_linked_by_its_facts(tmp_path, linked, r
 
 def test_each_graph_of_a_mixture_has_its_own_mode(tmp_path):
     folders = [write_files(tmp_path / f"linked-{linked}", linked) for linked in (False, True)]
-    data = MixtureDataModule(names=folders, batch_size=16, neighbourhood=20)
+    data = MixtureDataModule(names=folders, batch_size=16, neighbourhood=20, epoch_queries=32)
     task = KGCompletion(
         partial(KnowFormerAny, hidden_channels=8, num_layers=1, num_heads=2), remove_facts="auto"
     )

@@ -19,6 +19,13 @@ from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import PENCIL, KnowFormer
 from graphzoo.tasks import KGCompletion, LinkPrediction, micro_batches
 
+ENTITIES, STEPS = 30, 10
+# 280 for training: four batches of 84, of two micro-batches of 42 except for the last, which has one.
+TRIPLES = [
+    (f"e{i}", f"r{step % 3}", f"e{(i + 1 + step) % ENTITIES}")
+    for step in range(STEPS)
+    for i in range(ENTITIES)
+]
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu",
          "num_sanity_val_steps": 0, "limit_val_batches": 0}  # fmt: skip
 
@@ -30,9 +37,22 @@ def links(**settings):
     return LinkPrediction(partial(PENCIL, **sizes)), data
 
 
-def queries(**settings):
+def triples(batch_size, **settings):
+    parts = {"train": TRIPLES[20:], "valid": TRIPLES[:10], "test": TRIPLES[10:20]}
+    return KGDataModule.from_triples(parts, batch_size=batch_size, **settings)
+
+
+def query_task():
     encoder = partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2, dropout=0.0)
-    return KGCompletion(encoder, loss="bce"), KGDataModule("umls", batch_size=64, **settings)
+    return KGCompletion(encoder, loss="bce")
+
+
+def queries(**settings):
+    return query_task(), triples(64, **settings)
+
+
+def umls(**settings):
+    return query_task(), KGDataModule("umls", batch_size=64, **settings)
 
 
 class Sizes(Callback):
@@ -203,9 +223,9 @@ def test_memory_is_measured_with_the_largest_neighbourhoods(tmp_path, monkeypatc
     monkeypatch.setattr(
         micro_batches, "kept_bytes", lambda *args: needed.append(measure(*args)) or needed[-1]
     )
-    fit(queries, tmp_path, max_steps=1, neighbourhood=100)
-    fit(queries, tmp_path, max_steps=1, neighbourhood=20, later_neighbourhoods={3: 100, 5: 30})
-    fit(queries, tmp_path, max_steps=1, neighbourhood=20)
+    fit(umls, tmp_path, max_steps=1, neighbourhood=100)
+    fit(umls, tmp_path, max_steps=1, neighbourhood=20, later_neighbourhoods={3: 100, 5: 30})
+    fit(umls, tmp_path, max_steps=1, neighbourhood=20)
     assert needed[1] > 0.9 * needed[0] > 1.8 * needed[2]
 
 
@@ -248,17 +268,17 @@ def test_a_share_of_an_epoch_counts_whole_batches(tmp_path, monkeypatch, parts):
     monkeypatch.setattr(micro_batches, "_BUDGET", 1 if parts == "automatic" else 2**40)
     task, data = queries(**({"micro_batch_size": parts} if parts == 16 else {}))
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
-    trainer = Trainer(limit_train_batches=0.05, max_epochs=1, **settings)
+    trainer = Trainer(limit_train_batches=0.75, max_epochs=1, **settings)
     trainer.fit(task, data)
-    assert trainer.global_step == int(0.05 * math.ceil(len(data.triples("train")) / 64)) > 2
-    assert trainer.limit_train_batches == 0.05, "as before the fit"
+    assert trainer.global_step == int(0.75 * math.ceil(len(data.triples("train")) / 64)) > 2
+    assert trainer.limit_train_batches == 0.75, "as before the fit"
 
 
 @pytest.mark.parametrize(("share", "steps"), [(0.5, 2), (0.0, 0)])
 def test_a_share_of_an_epoch_counts_its_shorter_last_batch(tmp_path, share, steps):
     """Four batches: three of two micro-batches, and one of one."""
     task, data = queries()
-    data.batch_size, data.micro_batch_size = 1491, 746
+    data.batch_size, data.micro_batch_size = 84, 42
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
     trainer = Trainer(limit_train_batches=share, max_epochs=1, **settings)
     trainer.fit(task, data)
@@ -282,7 +302,7 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
     path = tmp_path / "half.ckpt"
 
     def validated(micro_batch_size):
-        data = KGDataModule("umls", batch_size=1491, micro_batch_size=micro_batch_size)
+        data = triples(84, micro_batch_size=micro_batch_size)
         steps, saved = [], []
         last = LastCheckpoint(tmp_path / f"of {micro_batch_size}", minutes=0)
         note = LambdaCallback(
@@ -303,7 +323,7 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
         assert all(validations == step // 3 for step, validations in saved), "saved after the validation"
         return steps
 
-    assert validated(746) == validated(None) == [3, 6, 9, 12, 15]
+    assert validated(42) == validated(None) == [3, 6, 9, 12, 15]
 
 
 @pytest.mark.parametrize(
@@ -311,9 +331,9 @@ def test_validation_intervals_across_epochs_count_whole_batches(tmp_path, resume
 )
 def test_validations_are_those_of_whole_batches_and_are_predicted(tmp_path, every, interval, validated):
     """An epoch has four batches, of two micro-batches except for the last, which has one."""
-    for micro_batch_size in (746, None):
+    for micro_batch_size in (42, None):
         task, _ = queries()
-        data = KGDataModule("umls", batch_size=1491, micro_batch_size=micro_batch_size)
+        data = triples(84, micro_batch_size=micro_batch_size)
         steps, predicted = [], []
 
         def count(trainer, _, predicted=predicted):
@@ -331,7 +351,7 @@ def test_validations_are_those_of_whole_batches_and_are_predicted(tmp_path, ever
 
 def test_another_fit_validates_at_its_own_times(tmp_path):
     task, data = queries()
-    data.batch_size, data.micro_batch_size = 1491, 746
+    data.batch_size, data.micro_batch_size = 84, 42
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path, "limit_val_batches": 1}
     Trainer(max_steps=1, check_val_every_n_epoch=None, val_check_interval=1, **settings).fit(task, data)
     steps = []
@@ -376,9 +396,9 @@ def test_validation_after_all_batches_is_at_the_end_of_the_epoch(tmp_path):
     task, data = queries()
     data.prepare_data()
     data.setup()
-    data.batch_size, data.micro_batch_size = 512, 128
-    whole, rest = divmod(len(data.triples("train")), 512)
-    assert 0 < rest <= 384, "the last batch has fewer parts"
+    data.batch_size, data.micro_batch_size = 64, 16
+    whole, rest = divmod(len(data.triples("train")), 64)
+    assert 0 < rest <= 48, "the last batch has fewer parts"
     whole += 1
     settings = {**QUIET, "enable_checkpointing": False, "default_root_dir": tmp_path}
     validated = []
