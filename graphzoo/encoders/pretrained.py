@@ -110,6 +110,8 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     shown, folder = Path(folder), Path(folder).absolute()
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise UsageError(f"{shown} exists already and was not changed\nGive another folder")
+    if folder.exists() and folder.samefile(Path.cwd()):  # to replace it would leave the process in no folder
+        raise UsageError(f"{shown} is the current folder\nGive a new folder in it")
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     try:
         with writing(shown):

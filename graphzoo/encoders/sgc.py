@@ -146,9 +146,11 @@ class SGC(DenoisedEncoder):
         `propagated` is the result of `precompute`, or its rows of these nodes. Without it, edges are read.
         """
         check_features(x, self.spec)
+        is_given = propagated is not None
         propagated = self._denoised(x, edge_index, propagated)
         if self.map is None:
             follows_x = self._like.dtype == torch.float32 and x.is_floating_point()
-            return propagated.to(x.dtype if follows_x else self._like.dtype)
+            # the caller may write to what is returned, but not to what is kept for the next call
+            return propagated.to(x.dtype if follows_x else self._like.dtype, copy=not is_given)
         states: Tensor = self.map(propagated.to(self.map.weight.dtype))  # denoised in float32
         return states

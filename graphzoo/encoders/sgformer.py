@@ -116,7 +116,7 @@ class SGFormer(NodeEncoder):
         self.norms = nn.ModuleList(
             LayerNorm(hidden_channels) if layer_norm else nn.Identity() for _ in range(num_layers + 1)
         )
-        self.graph = GNNStack(
+        self.gnn = GNNStack(  # not `graph`, which is an attribute of an exported program
             spec.in_channels,
             hidden_channels,
             gnn_num_layers,
@@ -143,7 +143,7 @@ class SGFormer(NodeEncoder):
         x = cast_features(x, self.first)
         generator = self.noise.generator(noise_seed, x.device) if self.training else None
         attended = self._attend(x, generator)
-        local: Tensor = self.graph(x, edge_index, generator)
+        local: Tensor = self.gnn(x, edge_index, generator)
         if self.aggregate == "cat":
             return torch.cat([attended, local], -1)
         return self.graph_weight * local + (1 - self.graph_weight) * attended

@@ -27,13 +27,15 @@ class FeatureRows(nn.Module):
         """Map some rows of a table.
 
         Args:
-            x: Table [N, F], dense or sparse CSR, of any dtype except complex.
+            x: Table [N, F], dense or sparse, of any dtype except complex.
             rows: Numbers of the rows, [...], int64.
 
         Returns:
             The mapped rows [U, D], and for each entry of `rows` its position among them, [...], int64, as
             `torch.nn.functional.embedding` takes them.
         """
+        if x.layout is torch.sparse_coo:
+            x = x.to_sparse_csr()
         exports = torch.compiler.is_exporting()
         if not exports and rows.numel() >= x.shape[0]:
             return self.linear(self._cast(x)), rows

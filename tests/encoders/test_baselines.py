@@ -165,9 +165,9 @@ def test_sgformer_layer_by_layer(aggregate):
         q, k, v = layer(z).view(30, 3, 2, 8).unbind(1)
         z = norm(0.3 * explicit_attention(q, k, v).mean(1) + 0.7 * z)
     gcn = GNN(SPEC, hidden_channels=8, num_layers=1).eval()
-    gcn.layers.convs[0].load_state_dict(encoder.graph.convs[0].state_dict())
+    gcn.layers.convs[0].load_state_dict(encoder.gnn.convs[0].state_dict())
     second = GCNConv(8, 8)
-    second.load_state_dict(encoder.graph.convs[1].state_dict())
+    second.load_state_dict(encoder.gnn.convs[1].state_dict())
     local = second(gcn(x, edge_index), edge_index)
     expected = torch.cat([z, local], -1) if aggregate == "cat" else 0.7 * local + 0.3 * z
     torch.testing.assert_close(encoder(x, edge_index), expected)

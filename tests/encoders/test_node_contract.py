@@ -70,6 +70,19 @@ def test_precomputed_results_replace_the_edges(encoder):
     assert torch.equal(encoder(x, kept, **once), encoder(x, edge_index))
 
 
+def test_the_caller_may_write_to_the_states(encoder):
+    x, edge_index = graph()
+    expected = encoder.eval()(x, edge_index).clone()
+    with torch.no_grad():
+        encoder(x, edge_index).zero_()
+        assert torch.equal(encoder(x, edge_index), expected)
+
+
+def test_no_part_has_the_name_of_an_attribute_of_exported_programs(encoder):
+    """`torch.export` makes such a program, but it can be neither called nor loaded."""
+    assert not {"graph", "code"} & {name for name, _ in encoder.named_children()}
+
+
 def test_hidden_edges_give_the_states_of_the_graph_without_them(encoder):
     """With equal bits. The first call makes the pattern of edges, later ones reuse it."""
     x, edge_index = graph()

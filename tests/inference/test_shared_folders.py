@@ -48,6 +48,14 @@ def test_an_existing_card_is_not_overwritten(tmp_path):
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    """Otherwise the process would be in a folder that is gone."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="is the current folder"):
+        GALiT(GraphSpec(num_nodes=6, in_channels=5)).save_pretrained(".")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such rights")
 def test_permissions_follow_the_umask(umls_run, tmp_path):
     source = Path(shutil.copytree(umls_run.path, tmp_path / "run"))

@@ -6,14 +6,14 @@ from graphzoo.errors import UsageError
 from graphzoo.layers import FeatureRows
 
 
-@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("form", [torch.strided, torch.sparse_csr, torch.sparse_coo])
 @pytest.mark.parametrize("rows", [[[3, 1], [3, 3]], [[0]], list(range(9)), [8, 8, 0, 2, 8]])
 def test_rows_equal_those_of_the_whole_table(form, rows):
     torch.manual_seed(0)
     x = torch.randn(9, 5, dtype=torch.float64) * (torch.rand(9, 5) < 0.5)
     x[3] = 0  # a row without entries
     layer, rows = FeatureRows(5, 4).double(), torch.tensor(rows)
-    mapped, position = layer(x if form == "dense" else x.to_sparse_csr(), rows)
+    mapped, position = layer(x if form is torch.strided else x.to_sparse(layout=form), rows)
     assert position.shape == rows.shape
     assert mapped.shape[0] == (9 if rows.numel() >= 9 else rows.unique().numel())
     out = F.embedding(position, mapped)

@@ -1,11 +1,16 @@
 """`RelationalGraph`: its checks and its orderings of edges."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from helpers.spmm_cases import random_graph
 
+from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.relational_spmm import pieces
+from graphzoo.ops.relational_spmm.graph import graph_of
 
 EDGES, TYPES = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 0])
 
@@ -40,6 +45,19 @@ def test_orderings_are_computed_once_and_only_on_demand():
     ordering = graph.ordering("source")
     assert graph.ordering("source") is ordering
     assert list(graph._orderings) == ["source"]
+
+
+def test_a_graph_whose_tensors_were_changed_is_refused_but_copies_are_not():
+    graph = random_graph(5, 9, 2)
+    graph.edge_index[0, 0] = (graph.edge_index[0, 0] + 1) % 5
+    graph = RelationalGraph(graph.edge_index, graph.edge_type, 5, 2)  # made of tensors with a history
+    for copied in (graph, copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert copied.ordering("target").longest > 0
+    graph.edge_type[0] = 1 - graph.edge_type[0]
+    with pytest.raises(UsageError, match="Make a new RelationalGraph"):
+        graph.ordering("target")
+    found = graph_of(graph.edge_index, graph.edge_type, 5, 2)
+    assert found is not graph and found.ordering("target").longest > 0
 
 
 def test_counts_and_device():

@@ -10,7 +10,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from graphzoo.errors import check_whole
+from graphzoo.errors import UsageError, check_whole
+from graphzoo.ops.last_result import version_of
 from graphzoo.ops.relational_spmm.pieces import Pieces, cut_to_pieces
 from graphzoo.system.tensors import check_index
 from graphzoo.types import refuse_kinds
@@ -50,7 +51,8 @@ class RelationalGraph:
     """Directed edges with relations, checked once and sorted once for each ordering.
 
     Edges are sorted when an ordering is first needed: by target at the first forward pass, by source and by
-    relation at the first backward pass. The tensors are not copied, and must not be changed afterwards.
+    relation at the first backward pass. The tensors are not copied, and must not be changed afterwards: a changed
+    graph is refused when it is used.
 
     Args:
         edge_index: Source and target of every edge, [2, E], int64 or int32.
@@ -148,9 +150,21 @@ class RelationalGraph:
 
     def _remember(self) -> None:
         """Register the graph, so that `graph_of` finds it by its tensors."""
+        self._versions: tuple[int | None, ...] | None = None if torch.compiler.is_compiling() else self._now()
         if not torch.compiler.is_compiling():
             sizes = self.num_nodes, self.num_relations
             _alive[id(self.edge_index), id(self.edge_type), *sizes] = self
+
+    def _now(self) -> tuple[int | None, ...]:
+        return version_of(self.edge_index), version_of(self.edge_type)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its tensors were written to after the graph was made."""
+        return self._versions is not None and self._versions != self._now()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_versions": None}  # those of a copy are other ones
 
     @property
     def num_edges(self) -> int:
@@ -198,7 +212,14 @@ class RelationalGraph:
         - "target" is for the forward pass; its operands are source and relation.
         - "source" is for the gradient in `x`; its operands are target and relation.
         - "relation" is for the gradient in `relation`; its operands are source and target.
+
+        Raises:
+            UsageError: if the tensors were written to after the graph was made.
         """
+        if self.is_changed:
+            raise UsageError(
+                "the edges of this RelationalGraph were changed after it was made\nMake a new RelationalGraph"
+            )
         if segment not in self._orderings:
             columns = {"source": self.edge_index[0], "target": self.edge_index[1], "relation": self.edge_type}
             num_segments = self.num_relations if segment == "relation" else self.num_nodes
@@ -250,7 +271,8 @@ def graph_of(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_relation
     tensors, sizes = (edge_index, edge_type), (num_nodes, num_relations)
     versions = tuple(0 if x.is_inference() else int(x._version) for x in tensors)
     living = _alive.get((id(edge_index), id(edge_type), *sizes))
-    if living is not None and not any(living is graph for graph, _ in _made):
+    is_given = living is not None and not any(living is graph for graph, _ in _made)
+    if living is not None and is_given and not living.is_changed:
         return living
     for graph, then in _made:
         same = graph.edge_index is edge_index and graph.edge_type is edge_type and then == versions
