@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,11 @@ class ResumeGuard(Callback):
             restored optimiser.
         override: Whether other data are only warned of; `is_other_data` is then set.
         rates: Group of the options `lr` and `weight_decay`: "--model" or "--optimizer".
+        same_run: Whether the run itself is resumed. If its `EarlyStopping` has ended it, it is not trained
+            on, unless its patience or threshold is another one now.
+
+    Attributes:
+        ended_by: The `EarlyStopping` that has ended the run; None if none has.
     """
 
     def __init__(
@@ -231,9 +237,13 @@ class ResumeGuard(Callback):
         *,
         override: bool = False,
         rates: str = "--model",
+        same_run: bool = False,
     ) -> None:
-        self.data, self.changed, self.override = data, changed, override
+        self.data, self.changed, self.override, self.same_run = data, changed, override, same_run
         self.is_other_data = False
+        self.ended_by: EarlyStopping | None = None
+        self._patience: list[tuple[EarlyStopping, int]] = []  # as given, which Lightning does not keep
+        self._metrics: Mapping[str, float] = {}  # of the checkpoint
         old_lr, lr = changed.get(f"{rates}.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
         self.weight_decay = changed.get(f"{rates}.weight_decay", (None, None))[1]
@@ -245,9 +255,21 @@ class ResumeGuard(Callback):
         """Drop paths of other machines from the checkpoint before any callback restores its state."""
         forget_foreign_paths(trainer, checkpoint)
         self._checkpoint = checkpoint
+        self._metrics = checkpoint.get("callback_metrics") or {}
+        self._patience = [(one, one.patience) for one in _early_stopping(trainer)]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the data; for a user's own task also the training state, which ours compare themselves."""
+        """Compare data and, for a user's own task, training state; train no run that has ended early."""
+        self._compare(trainer, pl_module)
+        for callback, patience in self._patience:
+            callback.patience = patience
+        if self.same_run and not self.is_other_data:
+            ended = (one for one in _early_stopping(trainer) if _has_ended(one, self._metrics))
+            self.ended_by = next(ended, None)
+            trainer.should_stop = trainer.should_stop or self.ended_by is not None
+
+    def _compare(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ours compare the training state themselves."""
         if self._checkpoint is not None and not isinstance(pl_module, Task):
             check_training_state(trainer, self._checkpoint)
         self._checkpoint = None
@@ -311,6 +333,22 @@ class ResumeGuard(Callback):
                 scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]
 
 
+def _early_stopping(trainer: Trainer) -> list[EarlyStopping]:
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
+
+
+def _has_ended(callback: EarlyStopping, metrics: Mapping[str, float]) -> bool:
+    """Whether a callback, with the state of a checkpoint, has ended the training."""
+    if callback.wait_count >= max(1, callback.patience):
+        return True
+    if not isinstance(value := metrics.get(callback.monitor), float):
+        return False
+    probe = copy.copy(callback)  # its thresholds
+    probe.patience = sys.maxsize
+    return probe._evaluate_stopping_criteria(torch.tensor(value))[0]
+
+
 def finished_epochs(checkpoint: dict[str, Any]) -> int:
     """Number of epochs that were complete when a checkpoint was written."""
     epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"].get("processed")
@@ -342,7 +380,8 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
     check_resume(differing, path, override=plan.override)
     data = checkpoint.get("graphzoo", {}).get("data", {})
     rates = "--optimizer" if config.get("optimizer") else "--model"  # by default the task's own
-    return checkpoint, ResumeGuard(data, differing, override=plan.override, rates=rates)
+    guard = ResumeGuard(data, differing, override=plan.override, rates=rates, same_run=plan.resume)
+    return checkpoint, guard
 
 
 def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:
