@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
+import shlex
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -169,10 +171,13 @@ def _imported(class_path: str | None) -> type | None:
     return cls if isinstance(cls, type) else None
 
 
-def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
+def check_resume(
+    differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool, kept: Collection[str] = ()
+) -> None:
     """Refuse to resume with settings other than the checkpoint's, unless `override` permits the change.
 
-    Settings that are part of the restored state are refused even with `override`.
+    Settings that are part of the restored state are refused even with `override`. Those in `kept` have their
+    new values from the run's config.yaml: a resume with `override` was killed before it saved.
     """
     fixed = {name for name in differing if _is_fixed(name)}
     blocking = {name: pair for name, pair in differing.items() if not override or name in fixed}
@@ -191,6 +196,9 @@ def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override:
         if fixed & set(blocking)
         else "Leave them out to resume the same run, or add --override to resume with the new values"
     )
+    if not fixed & set(blocking) and (before := [name for name in blocking if name in kept]):
+        words = shlex.join(f"{name}={json.dumps(blocking[name][0])}" for name in before)
+        remedy = f"Its config.yaml has the new values. Add --override to resume with them, or {words}"
     raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
 
 
@@ -377,7 +385,9 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
         check_shape(differing, path)
         return checkpoint, None
     check_resumable(checkpoint, path)
-    check_resume(differing, path, override=plan.override)
+    own = differences(checkpoint, trained, trained) if trained else {}
+    kept = {name for name, pair in differing.items() if own.get(name) == pair}
+    check_resume(differing, path, override=plan.override, kept=kept)
     data = checkpoint.get("graphzoo", {}).get("data", {})
     rates = "--optimizer" if config.get("optimizer") else "--model"  # by default the task's own
     guard = ResumeGuard(data, differing, override=plan.override, rates=rates, same_run=plan.resume)

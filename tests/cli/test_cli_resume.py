@@ -705,6 +705,30 @@ def test_a_run_resumed_with_other_settings_says_that_no_command_repeats_it(train
     assert "no single command" in str(_facts(group)) and "This run again" not in str(_facts(group))
 
 
+@pytest.mark.fault(
+    "a run resumed with `--override` is killed before its first save",
+    "refused with both ways on; `results` does not mark the earlier score as resumed",
+)
+def test_a_killed_override_says_how_to_go_on(trained, cli):
+    shutil.copytree(trained, "run")
+    killed = (
+        Path("run/config.yaml")
+        .read_text()
+        .replace("\n", "\n# resumed: with other settings after epoch 2\n", 1)
+    )
+    assert "lr: 0.004\n" in killed
+    Path("run/config.yaml").write_text(killed.replace("lr: 0.004\n", "lr: 0.01\n"))
+    shown = cli("results", "run", "--format=markdown").out
+    assert "knowformer" in shown and "resumed" not in shown
+    shutil.copytree("run", "other")
+    refused = cli("fit", "run", "--trainer.max_epochs=3")
+    assert refused.status == 2 and "--model.lr: 0.004 in the checkpoint, 0.01 now" in refused.err
+    remedy = "Its config.yaml has the new values. Add --override to resume with them, or --model.lr=0.004\n"
+    assert refused.err.endswith(remedy)
+    assert cli("fit", "run", "--trainer.max_epochs=3", "--model.lr=0.004").status == 0
+    assert cli("fit", "other", "--trainer.max_epochs=3", "--override").status == 0
+
+
 def test_the_seed_of_a_test_does_not_replace_that_of_the_run(trained, cli, results, tiny_kg):
     """Results of a test have the seed of the training, which the checkpoint knows."""
     trained_with = results(trained)["seed"]
