@@ -57,6 +57,7 @@ def read_rows(path: Path) -> list[Row]:
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}\nMove it away, or give another run"
         raise UsageError(message) from error
+    text = text.removeprefix("\ufeff")  # which Excel writes
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(text.splitlines())

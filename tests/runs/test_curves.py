@@ -72,6 +72,12 @@ def test_a_run_that_logs_while_it_is_read_is_shown(tmp_path, monkeypatch):
     assert read_curves(path).of("val/acc")[0] == (1.0, 0.5)
 
 
+def test_a_file_that_excel_has_saved_is_read(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,epoch,val/acc\r\n0,0,0.5\r\n", encoding="utf-8-sig")
+    assert read_curves(path).of("val/acc") == [(1.0, 0.5)]
+
+
 def test_an_incomplete_last_line_is_ignored(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,epoch,val/acc\n0,0,0.5\n1,1,0.")
