@@ -111,7 +111,7 @@ ALLOWED = {
         encoders/pretrained.py::new_folder remove write
         encoders/pretrained.py::write_pretrained write
         runs/lock.py::RunLock._write_record remove
-        runs/directory.py::write_config write
+        runs/directory.py::write_config remove
         cli/search.py::_report print
         cli/compare.py::_show print
         search/trial.py::_fit write

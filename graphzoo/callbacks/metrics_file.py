@@ -72,9 +72,12 @@ class MetricsFile(Logger):
         """Names of the columns, if that line is whole, and rows, without a last one that is cut off."""
         data = read_regular(self.path) if self.path.is_file() else b""
         text = data[: data.rfind(b"\n") + 1].decode("utf-8", errors="replace")
+        text = text.removeprefix("\ufeff")  # which Excel writes
         reader = csv.DictReader(io.StringIO(text, newline=""))
         try:
             rows = list(reader)
+            if reader.fieldnames and "step" not in reader.fieldnames:
+                raise csv.Error("it has no column `step`")
         except csv.Error as error:
             raise UsageError(
                 f"{self.path} is damaged ({error})\nMove it away: the run goes on without it"

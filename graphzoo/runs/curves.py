@@ -53,10 +53,11 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     try:
-        text = read_regular_text(path, most=_MOST_BYTES, errors="replace")
+        text = read_regular_text(path, most=_MOST_BYTES, errors="replace", grows=True)
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}\nMove it away, or give another run"
         raise UsageError(message) from error
+    text = text.removeprefix("\ufeff")  # which Excel writes
     if not text.endswith("\n"):
         text = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(text.splitlines())

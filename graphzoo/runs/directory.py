@@ -11,9 +11,9 @@ from pathlib import Path
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.lock import LOCK
-from graphzoo.system.files import write_text_atomically
+from graphzoo.system.files import write_atomically, write_text_atomically
 from graphzoo.system.paths import typed
-from graphzoo.system.regular_files import read_regular_text
+from graphzoo.system.regular_files import MOST_TEXT, read_regular, read_regular_text
 
 _VARIABLE = "GRAPHZOO_RUN_DIR"
 GIVEN_DATA = "data.npz"
@@ -108,8 +108,15 @@ def write_config(run: Path, text: str) -> Path | None:
         number = 1
         while (kept := run / f"config.{number}.yaml").exists():
             number += 1
-        path.rename(kept)
-    write_text_atomically(path, text)
+        before = read_regular(path, most=MOST_TEXT)
+        write_atomically(kept, lambda file: file.write(before))  # a copy: without room, `path` stays as it is
+        try:
+            write_text_atomically(path, text)
+        except OSError:
+            kept.unlink()
+            raise
+    else:
+        write_text_atomically(path, text)
     return path.absolute()
 
 

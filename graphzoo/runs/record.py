@@ -59,8 +59,8 @@ class Record:
 
     @property
     def resumed(self) -> str:
-        """When and how it was resumed with other settings; empty if it was not."""
-        return str(self.header.get("resumed", ""))
+        """When and how it was resumed with other settings; empty if its results are older."""
+        return str(self.result.get("resumed", self.header.get("resumed")) or "")
 
     @property
     def seed(self) -> int | None:

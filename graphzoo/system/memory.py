@@ -290,6 +290,7 @@ def _figure(path: str, name: str) -> int | None:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        # Linux cuts the name of a process at 15 bytes, also inside a letter.
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:  # another system, or no such limit
         return ""

@@ -77,15 +77,16 @@ def open_regular(
         raise
 
 
-def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> bytes:
+def read_regular(path: str | os.PathLike[str], *, most: int | None = None, grows: bool = False) -> bytes:
     """The bytes of a regular file.
 
     Args:
         path: The file.
         most: Most bytes that it may have; None limits it to the free memory, and refuses a file of holes.
+        grows: Whether it may grow while it is read, as the log of a run does; what is added is left out.
 
     Raises:
-        OSError: as `open_regular`, or if the file grows while it is read.
+        OSError: as `open_regular`, or if the file grows while it is read and `grows` is not set.
     """
     with open_regular(path, most=most, holes=most is not None) as file:
         facts = os.fstat(file.fileno())
@@ -95,19 +96,23 @@ def read_regular(path: str | os.PathLike[str], *, most: int | None = None) -> by
                 sizes = f"{facts.st_size / 2**30:,.1f} GiB, but {free / 2**30:,.1f} GiB of memory are free"
                 raise OSError(errno.ENOMEM, f"it has {sizes}: give a smaller file", os.fspath(path))
         data = file.read(facts.st_size + 1)
-    if len(data) > facts.st_size:
+    if len(data) > facts.st_size and not grows:
         raise OSError(errno.EINVAL, "it grows while it is read", os.fspath(path))
-    return data
+    return data[: facts.st_size]
 
 
-def read_regular_text(path: str | os.PathLike[str], *, most: int = MOST_TEXT, errors: str = "strict") -> str:
+def read_regular_text(
+    path: str | os.PathLike[str], *, most: int = MOST_TEXT, errors: str = "strict", grows: bool = False
+) -> str:
     r"""The text of a regular file of at most `most` bytes in UTF-8, with all line ends as "\n".
+
+    With `grows`, what is added while it is read is left out.
 
     Raises:
         OSError: as `open_regular`.
         UnicodeDecodeError: a ValueError, if the file is not UTF-8 and `errors` is "strict".
     """
-    text = read_regular(path, most=most).decode("utf-8", errors)
+    text = read_regular(path, most=most, grows=grows).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -241,7 +241,9 @@ class GraphzooCLI(LightningCLI):
             extra = [write, *callbacks_of(self.state, self.run_dir, config, given, self._names)]
             if self.plan.command == "fit":
                 extra += checkpoints_of(self.model, self.run_dir, config)
-                extra += [self._guard] if self._guard is not None else []
+                # Where a run has ended is known once callbacks and data are set up.
+                told = LambdaCallback(on_fit_start=lambda *_: self._tell_resumed())
+                extra += [self._guard, told] if self._guard is not None else []
         trainer = self._instantiate_trainer({**config, "callbacks": [FitsMemory(), *given]}, extra)
         if not self.plan.dry_run:
             refuse_spawned(trainer)
@@ -267,7 +269,6 @@ class GraphzooCLI(LightningCLI):
         if not self.plan.quiet:
             used = ", ".join(self.plan.used) or "your configuration"
             tell(f"graphzoo {self.plan.command}: {used}; writes {relative(self.run_dir)}\n")
-            self._tell_resumed()
 
     def _check_length(self) -> None:
         """In every process: refuse to end a run before where its checkpoint is, or to begin one there."""
@@ -295,12 +296,21 @@ class GraphzooCLI(LightningCLI):
 
     def _tell_resumed(self) -> None:
         """From where a run goes on, or that it has come to its end."""
-        if self.plan.command != "fit" or self.checkpoint is None:
+        if self.plan.quiet or self.checkpoint is None or not self.trainer.is_global_zero:
             return
-        done, most = resume.finished_epochs(self.checkpoint), self.trainer.max_epochs
+        done, most = resume.finished_epochs(self.checkpoint), self.trainer.fit_loop.max_epochs
+        ended = self._guard.ended_by if self._guard is not None else None
+        run = relative(self.run_dir)
         if most is not None and 0 <= most <= done:
-            run = relative(self.run_dir)
             tell(f"{run} has finished its {counted(done, 'epoch')}; --trainer.max_epochs N trains on\n")
+        elif ended is not None and done >= (self.trainer.min_epochs or 0):
+            remedy = "another threshold"
+            if isinstance(ended, own.QueryBudget):
+                remedy = "--trainer.max_epochs N"
+            elif ended.wait_count >= ended.patience:
+                remedy = "a larger --trainer.callbacks.patience"
+            by = f"{type(ended).__name__} after {counted(done, 'epoch')}"
+            tell(f"{run} was ended by {by}; {remedy} trains on\n")
         else:
             tell(f"resumes after epoch {done}\n" if done else "resumes in epoch 1\n")
 
@@ -345,6 +355,9 @@ class GraphzooCLI(LightningCLI):
     def after_fit(self) -> None:
         """Test the best checkpoint and write results.json."""
         self._write()  # a resumed run that had come to its end has not trained
+        if self._guard is not None and self._guard.ended_by is not None:
+            epochs: Any = self.trainer.fit_loop.epoch_progress.current
+            epochs.completed = epochs.processed  # as Lightning does where `max_epochs` ends the run
         if getattr(self.trainer, "fast_dev_run", False) or not self.plan.tests or self.plan.dry_run:
             return
         if not getattr(self.datamodule, "num_tested", True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import math
+import shlex
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +171,13 @@ def _imported(class_path: str | None) -> type | None:
     return cls if isinstance(cls, type) else None
 
 
-def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool) -> None:
+def check_resume(
+    differing: dict[str, tuple[Any, Any]], path: Path, *, override: bool, kept: Collection[str] = ()
+) -> None:
     """Refuse to resume with settings other than the checkpoint's, unless `override` permits the change.
 
-    Settings that are part of the restored state are refused even with `override`.
+    Settings that are part of the restored state are refused even with `override`. Those in `kept` have their
+    new values from the run's config.yaml: a resume with `override` was killed before it saved.
     """
     fixed = {name for name in differing if _is_fixed(name)}
     blocking = {name: pair for name, pair in differing.items() if not override or name in fixed}
@@ -190,6 +196,9 @@ def check_resume(differing: dict[str, tuple[Any, Any]], path: Path, *, override:
         if fixed & set(blocking)
         else "Leave them out to resume the same run, or add --override to resume with the new values"
     )
+    if not fixed & set(blocking) and (before := [name for name in blocking if name in kept]):
+        words = shlex.join(f"{name}={json.dumps(blocking[name][0])}" for name in before)
+        remedy = f"Its config.yaml has the new values. Add --override to resume with them, or {words}"
     raise UsageError("\n".join([f"{path} was trained with other settings", *lines, remedy]))
 
 
@@ -222,6 +231,11 @@ class ResumeGuard(Callback):
             restored optimiser.
         override: Whether other data are only warned of; `is_other_data` is then set.
         rates: Group of the options `lr` and `weight_decay`: "--model" or "--optimizer".
+        same_run: Whether the run itself is resumed. If its `EarlyStopping` has ended it, it is not trained
+            on, unless its patience or threshold is another one now.
+
+    Attributes:
+        ended_by: The `EarlyStopping` that has ended the run; None if none has.
     """
 
     def __init__(
@@ -231,9 +245,13 @@ class ResumeGuard(Callback):
         *,
         override: bool = False,
         rates: str = "--model",
+        same_run: bool = False,
     ) -> None:
-        self.data, self.changed, self.override = data, changed, override
+        self.data, self.changed, self.override, self.same_run = data, changed, override, same_run
         self.is_other_data = False
+        self.ended_by: EarlyStopping | None = None
+        self._patience: list[tuple[EarlyStopping, int]] = []  # as given, which Lightning does not keep
+        self._metrics: Mapping[str, float] = {}  # of the checkpoint
         old_lr, lr = changed.get(f"{rates}.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
         self.weight_decay = changed.get(f"{rates}.weight_decay", (None, None))[1]
@@ -245,9 +263,21 @@ class ResumeGuard(Callback):
         """Drop paths of other machines from the checkpoint before any callback restores its state."""
         forget_foreign_paths(trainer, checkpoint)
         self._checkpoint = checkpoint
+        self._metrics = checkpoint.get("callback_metrics") or {}
+        self._patience = [(one, one.patience) for one in _early_stopping(trainer)]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare the data; for a user's own task also the training state, which ours compare themselves."""
+        """Compare data and, for a user's own task, training state; train no run that has ended early."""
+        self._compare(trainer, pl_module)
+        for callback, patience in self._patience:
+            callback.patience = patience
+        if self.same_run and not self.is_other_data:
+            ended = (one for one in _early_stopping(trainer) if _has_ended(one, self._metrics))
+            self.ended_by = next(ended, None)
+            trainer.should_stop = trainer.should_stop or self.ended_by is not None
+
+    def _compare(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Ours compare the training state themselves."""
         if self._checkpoint is not None and not isinstance(pl_module, Task):
             check_training_state(trainer, self._checkpoint)
         self._checkpoint = None
@@ -311,6 +341,22 @@ class ResumeGuard(Callback):
                 scheduler.base_lrs = [rate * self.lr_factor for rate in scheduler.base_lrs]
 
 
+def _early_stopping(trainer: Trainer) -> list[EarlyStopping]:
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
+
+
+def _has_ended(callback: EarlyStopping, metrics: Mapping[str, float]) -> bool:
+    """Whether a callback, with the state of a checkpoint, has ended the training."""
+    if callback.wait_count >= max(1, callback.patience):
+        return True
+    if not isinstance(value := metrics.get(callback.monitor), float):
+        return False
+    probe = copy.copy(callback)  # its thresholds
+    probe.patience = sys.maxsize
+    return probe._evaluate_stopping_criteria(torch.tensor(value))[0]
+
+
 def finished_epochs(checkpoint: dict[str, Any]) -> int:
     """Number of epochs that were complete when a checkpoint was written."""
     epochs = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"].get("processed")
@@ -339,10 +385,13 @@ def compare(plan: Plan, path: Path, config: dict[str, Any]) -> tuple[dict[str, A
         check_shape(differing, path)
         return checkpoint, None
     check_resumable(checkpoint, path)
-    check_resume(differing, path, override=plan.override)
+    own = differences(checkpoint, trained, trained) if trained else {}
+    kept = {name for name, pair in differing.items() if own.get(name) == pair}
+    check_resume(differing, path, override=plan.override, kept=kept)
     data = checkpoint.get("graphzoo", {}).get("data", {})
     rates = "--optimizer" if config.get("optimizer") else "--model"  # by default the task's own
-    return checkpoint, ResumeGuard(data, differing, override=plan.override, rates=rates)
+    guard = ResumeGuard(data, differing, override=plan.override, rates=rates, same_run=plan.resume)
+    return checkpoint, guard
 
 
 def _split_words(datamodule: Any, here: dict[str, Any], there: dict[str, Any]) -> list[str]:

@@ -705,6 +705,30 @@ def test_a_run_resumed_with_other_settings_says_that_no_command_repeats_it(train
     assert "no single command" in str(_facts(group)) and "This run again" not in str(_facts(group))
 
 
+@pytest.mark.fault(
+    "a run resumed with `--override` is killed before its first save",
+    "refused with both ways on; `results` does not mark the earlier score as resumed",
+)
+def test_a_killed_override_says_how_to_go_on(trained, cli):
+    shutil.copytree(trained, "run")
+    killed = (
+        Path("run/config.yaml")
+        .read_text()
+        .replace("\n", "\n# resumed: with other settings after epoch 2\n", 1)
+    )
+    assert "lr: 0.004\n" in killed
+    Path("run/config.yaml").write_text(killed.replace("lr: 0.004\n", "lr: 0.01\n"))
+    shown = cli("results", "run", "--format=markdown").out
+    assert "knowformer" in shown and "resumed" not in shown
+    shutil.copytree("run", "other")
+    refused = cli("fit", "run", "--trainer.max_epochs=3")
+    assert refused.status == 2 and "--model.lr: 0.004 in the checkpoint, 0.01 now" in refused.err
+    remedy = "Its config.yaml has the new values. Add --override to resume with them, or --model.lr=0.004\n"
+    assert refused.err.endswith(remedy)
+    assert cli("fit", "run", "--trainer.max_epochs=3", "--model.lr=0.004").status == 0
+    assert cli("fit", "other", "--trainer.max_epochs=3", "--override").status == 0
+
+
 def test_the_seed_of_a_test_does_not_replace_that_of_the_run(trained, cli, results, tiny_kg):
     """Results of a test have the seed of the training, which the checkpoint knows."""
     trained_with = results(trained)["seed"]
@@ -744,3 +768,40 @@ def test_fewer_epochs_than_are_done_are_refused(trained, cli, more):
         "Give more than 2, or test it: graphzoo test run\n"
     )
     assert again.status == 2 and again.err.endswith(expected) and "finished" not in again.err
+
+
+EARLY = [
+    "--trainer.limit_train_batches=1",
+    "--trainer.callbacks+=EarlyStopping",
+    "--trainer.callbacks.monitor=val/mr",
+    "--trainer.callbacks.patience=1",
+    "--trainer.callbacks.min_delta=100",  # so that nothing is better than the first epoch
+]
+
+
+@pytest.mark.fault(
+    "a run that `EarlyStopping` has ended is resumed", "it is only tested, as one that has had its epochs"
+)
+def test_a_run_that_has_ended_early_is_not_trained_on(fit, cli, results):
+    fit("--run_dir=whole", *EARLY, epochs=30)
+    shutil.copytree("whole", "run")
+    Path("run/results.json").unlink()  # as after a stop in its test
+    again = cli("fit", "run")
+    assert again.status == 0, again.err
+    done = "run was ended by EarlyStopping after 2 epochs; a larger --trainer.callbacks.patience trains on\n"
+    assert done in again.err and "resumes after" not in again.err
+    assert load("run/checkpoints/last.ckpt")["global_step"] == 2
+    for name in ("metrics", "best_epoch", "epochs", "steps"):
+        assert results("run")[name] == results("whole")[name], name
+    assert figures("whole") == figures("run")
+
+    longer = cli("fit", "run", "--trainer.callbacks.patience=3")
+    assert longer.status == 0 and "resumes after epoch 2\n" in longer.err
+    assert load("run/checkpoints/last.ckpt")["epoch"] == 3, "two more without a better one"
+
+
+def test_a_new_run_from_one_that_has_ended_early_is_trained(fit, cli):
+    fit("--run_dir=run", *EARLY, epochs=30)
+    start = ["--run_dir=new", "--ckpt_path=run/checkpoints/last.ckpt"]
+    assert cli("fit", *start).status == 0
+    assert load("new/checkpoints/last.ckpt")["epoch"] == 2

@@ -589,6 +589,18 @@ def test_a_resumed_run_drops_a_damaged_end_of_the_metrics(tmp_path, tail):
     assert file.path.read_bytes() == whole
 
 
+def test_a_run_goes_on_with_metrics_that_excel_has_saved(tmp_path):
+    file = MetricsFile(tmp_path)
+    file.log_metrics({"a": 1.0}, step=0)
+    whole = file.path.read_bytes()
+    file.path.write_bytes(b"\xef\xbb\xbf" + whole + b"1,2.0\n")
+    MetricsFile(tmp_path).forget_after(0)
+    assert file.path.read_bytes() == whole
+    file.path.write_text("time,a\n0,1.0\n")
+    with pytest.raises(UsageError, match=r"metrics.csv is damaged .*no column `step`.*\nMove it away"):
+        MetricsFile(tmp_path).forget_after(0)
+
+
 def test_unreadable_metrics_are_named(tmp_path):
     file = MetricsFile(tmp_path)
     file.path.write_text("step,a\n0," + "1" * 200_000 + "\n")

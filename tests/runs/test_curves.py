@@ -1,6 +1,7 @@
 """Reading metrics.csv and the runs of a folder, grouping runs, and refusing damaged files."""
 
 import json
+import os
 
 import pytest
 from helpers.report_runs import write_row, write_run
@@ -55,6 +56,26 @@ def test_the_row_of_the_test_changes_no_epoch(tmp_path):
 def test_an_epoch_that_has_only_test_scores_is_none(tmp_path):
     lines = ["step,epoch,val/acc,test/acc", "5,2,0.5,", "5,0,,0.3"]
     assert read_curves(write_metrics(tmp_path / "metrics.csv", *lines)).values == {"val/acc": [(3.0, 0.5)]}
+
+
+def test_a_run_that_logs_while_it_is_read_is_shown(tmp_path, monkeypatch):
+    path = write_metrics(tmp_path / "metrics.csv", "step,epoch,val/acc", "0,0,0.5")
+    fstat = os.fstat
+
+    def grown(descriptor):
+        facts = fstat(descriptor)
+        with path.open("a") as file:
+            file.write("1,1,0.75\n")
+        return facts
+
+    monkeypatch.setattr("graphzoo.system.regular_files.os.fstat", grown)
+    assert read_curves(path).of("val/acc")[0] == (1.0, 0.5)
+
+
+def test_a_file_that_excel_has_saved_is_read(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,epoch,val/acc\r\n0,0,0.5\r\n", encoding="utf-8-sig")
+    assert read_curves(path).of("val/acc") == [(1.0, 0.5)]
 
 
 def test_an_incomplete_last_line_is_ignored(tmp_path):

@@ -171,3 +171,9 @@ print(kept, trimmer.look(), before - size() > 300_000)
 def test_freed_pieces_go_back_to_the_system():
     done = subprocess.run([sys.executable, "-c", _GROWS], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["True"] * 3, done.stderr
+
+
+def test_a_process_name_that_is_cut_inside_a_letter_is_read(tmp_path):
+    path = tmp_path / "status"
+    path.write_bytes(b"Name:\t" + "обучение".encode()[:15] + b"\nVmRSS:\t 1000 kB\n")
+    assert memory._figure(str(path), "VmRSS:") == 1000

@@ -47,6 +47,22 @@ def test_sizes_are_bounded(tmp_path):
             read(path)
 
 
+def test_of_a_log_that_grows_the_present_part_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"step\n1\n2\n")
+    fstat = os.fstat
+
+    def before(descriptor):
+        facts = fstat(descriptor)
+        return os.stat_result((*facts[:6], 7, *facts[7:]))  # of three lines two were there
+
+    monkeypatch.setattr(regular_files_module.os, "fstat", before)
+    assert read_regular(path, most=99, grows=True) == b"step\n1\n"
+    assert read_regular_text(path, grows=True) == "step\n1\n"
+    with pytest.raises(OSError, match="grows while it is read"):
+        read_regular(path, most=99)
+
+
 @pytest.mark.fault("a data file is larger than the free memory", "refused before it is read, with both sizes")
 def test_a_file_larger_than_the_free_memory_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "train.txt"
