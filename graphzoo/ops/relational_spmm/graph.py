@@ -51,8 +51,8 @@ class RelationalGraph:
     """Directed edges with relations, checked once and sorted once for each ordering.
 
     Edges are sorted when an ordering is first needed: by target at the first forward pass, by source and by
-    relation at the first backward pass. The tensors are not copied, and must not be changed afterwards: a changed
-    graph is refused when it is used.
+    relation at the first backward pass. The tensors are not copied, and must not be changed afterwards; an
+    ordering of a changed graph is refused.
 
     Args:
         edge_index: Source and target of every edge, [2, E], int64 or int32.
