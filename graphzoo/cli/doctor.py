@@ -125,6 +125,9 @@ def _data_root() -> None:
     from graphzoo.datasets.files.roots import cache_root, data_root
 
     for what, folder in (("data root", data_root()), ("cache", cache_root())):
+        if folder.exists() and not folder.is_dir():
+            _say(what, f"{folder} is a file, not a folder: nothing can be read there or written")
+            continue
         exists = "there" if folder.is_dir() else "made when needed"
         try:
             with tempfile.TemporaryFile(dir=existing_parent(folder)):

@@ -36,6 +36,8 @@ def choose_run_directory(model: str, data: str, *, wanted: Path | None = None, r
     if wanted is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         wanted = RUNS / f"{_plain(model)}-{_plain(data)}" / f"{stamp}-{secrets.token_hex(2)}"
+    elif not resume and "${" in str(wanted):  # config.yaml would take it for a variable
+        raise UsageError(f"--run_dir {wanted} has ${{, which stands for a variable; give another name")
     elif wanted.exists() and not wanted.is_dir():
         raise UsageError(f"--run_dir {wanted} is a file; give a folder that does not exist yet")
     elif not resume and own_rank() == 0:  # the other processes see what the first has begun to write

@@ -187,7 +187,7 @@ def check_figures(figures: Iterable[Any]) -> None:
 
 
 def check_names(content: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` for names, notes, seeds or counts that a table cannot show."""
+    """Raise a `ValueError` for names, notes, seeds, counts or facts that a table cannot show."""
     for key in ("model", "data", "data_name", "recipe", "name"):
         if not isinstance(named := content.get(key), str | None) or len(named or "") > _LONGEST_NAME:
             raise ValueError(f"{key} is not a name of at most {_LONGEST_NAME} letters")
@@ -198,8 +198,12 @@ def check_names(content: Mapping[str, Any]) -> None:
         listed = content.get(key)
         if listed is not None and not (isinstance(listed, list) and all(map(_is_seed, listed))):
             raise ValueError(f"{key} is not a list of whole numbers")
-    if (tested := content.get("tested")) is not None and not (_is_seed(tested) and tested >= 0):
-        raise ValueError("tested is not a number of queries")
+    for key in ("split", "validation", "versions"):
+        if not isinstance(content.get(key), Mapping | None):
+            raise ValueError(f"{key} is not a table of names and values")
+    for key in ("tested", "num_parameters"):
+        if (number := content.get(key)) is not None and not (_is_seed(number) and number >= 0):
+            raise ValueError(f"{key} is not a whole number of at least 0")
     if any(len(name) > _LONGEST_NAME for name in content["metrics"]):
         raise ValueError(f"the name of a metric has more than {_LONGEST_NAME} letters")
 

@@ -188,7 +188,7 @@ def read_record(run: Path) -> Record:
             raise_if_not_the_file(error, path)
             raise UsageError(
                 f"{path} is damaged ({type(error).__name__}: {error})\n"
-                f"Write it again: graphzoo test --ckpt_path {typed(run)}"
+                f"Move it away, or write it again: graphzoo fit {typed(run)}"
             ) from error
     path = run / "config.yaml"
     if path.is_file():
@@ -200,7 +200,7 @@ def read_record(run: Path) -> Record:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(
             f"{run} is damaged ({type(error).__name__}: {error})\n"
-            f"Move it away, or write its results again: graphzoo test --ckpt_path {typed(run)}"
+            f"Move it away, or write its results again: graphzoo fit {typed(run)}"
         ) from error
     return record
 

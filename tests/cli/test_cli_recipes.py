@@ -264,6 +264,12 @@ def test_doctor_reports_packages_and_backends(cli):
         assert word in report.out
 
 
+def test_doctor_says_that_a_data_root_is_a_file(cli, monkeypatch, tmp_path):
+    (tmp_path / "afile").write_text("")
+    monkeypatch.setenv("GRAPHZOO_DATA", str(tmp_path / "afile"))
+    assert "afile is a file, not a folder" in cli("doctor").out
+
+
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_doctor_names_every_required_package_that_is_missing(cli, monkeypatch, is_installed):
     def requires(name):

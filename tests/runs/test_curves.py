@@ -193,7 +193,19 @@ def test_paths_without_a_run_are_refused(tmp_path):
 def test_damaged_results_are_named(tmp_path, content):
     run = write_run(tmp_path / "run")
     (run / "results.json").write_text(content)
-    with pytest.raises(UsageError, match="(?s)results.json is damaged.*graphzoo test"):
+    with pytest.raises(UsageError, match="(?s)results.json is damaged.*write it again: graphzoo fit"):
+        find_records([run])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"split": "x"}, {"validation": ["a"]}, {"versions": "1"}, {"num_parameters": "many"}]
+)
+def test_results_with_values_of_another_kind_are_named(tmp_path, changed):
+    """Otherwise one such run would end a whole report."""
+    run = write_run(tmp_path / "run")
+    result = json.loads((run / "results.json").read_text())
+    (run / "results.json").write_text(json.dumps(result | changed))
+    with pytest.raises(UsageError, match=f"results.json is damaged .*{next(iter(changed))} is not a"):
         find_records([run])
 
 

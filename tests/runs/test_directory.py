@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from graphzoo.errors import UsageError
 from graphzoo.runs import directory
-from graphzoo.runs.directory import write_config
+from graphzoo.runs.directory import choose_run_directory, write_config
 
 
 @pytest.mark.fault(
@@ -34,3 +35,8 @@ def test_an_earlier_configuration_stays_until_the_new_one_is_written(monkeypatch
     assert write_config(run, "new: 2\n") is None
     kept = {"config.yaml": "new: 2\n", "config.1.yaml": "old: 1\n"}
     assert {path.name: path.read_text() for path in run.iterdir()} == kept
+
+
+def test_a_name_that_means_a_variable_in_configurations_is_refused():
+    with pytest.raises(UsageError, match="stands for a variable; give another name"):
+        choose_run_directory("sgc", "cora", wanted=Path("runs/${x}"))
