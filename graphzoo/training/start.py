@@ -65,6 +65,10 @@ def started(
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    if not {"", os.getcwd()} & {*sys.path}:
+        # `-m` would put the current folder first on the path; see `own_code`. Unlike `-P`, the processes that
+        # Lightning starts from the new one have it, too.
+        environment["PYTHONSAFEPATH"] = "1"
     command = [sys.executable, "-m", "graphzoo.cli", *arguments]
     received: list[signal.Signals] = []
     process: subprocess.Popen[bytes] | None = None

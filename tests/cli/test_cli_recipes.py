@@ -227,6 +227,15 @@ def test_run_command_returns_the_exit_status(monkeypatch):
     assert run_command(["fit"]) == 2
 
 
+def test_run_command_imports_no_module_of_the_current_folder(monkeypatch, workplace):
+    """With the folder on this process's own path, as for `python -m`, the new one has it, too."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    Path("argparse.py").write_text("raise SystemExit(9)\n")
+    assert run_command(["list", "trainer"]) == 0
+    monkeypatch.syspath_prepend(str(workplace))
+    assert run_command(["list", "trainer"]) == 9
+
+
 @pytest.mark.parametrize("own", [0, 1])
 @pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
 def test_a_signal_while_a_seed_ends_is_not_lost(monkeypatch, tmp_path, name, status, own):
