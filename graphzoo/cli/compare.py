@@ -242,7 +242,8 @@ def _open(
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": data, "models": models, "data": fingerprints(datamodule)}
     record["protocol"] = protocol  # trials of another one cannot be compared with what follows
-    claim(folder, record, begun=(folder / "trials.jsonl").is_file(), what="trials")
+    configs = _configs(models, words)
+    claim(folder, record, configs=configs, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor
     if monitor == "auto":  # the data have a metric of their own
         metric = settings["model"].get("init_args", {}).get("metric")
@@ -253,6 +254,18 @@ def _open(
     )  # fmt: skip
     facts, description = function_of(row.facts)(datamodule)
     return comparison, description, facts
+
+
+def _configs(models: Sequence[str], words: Sequence[str]) -> list[str]:
+    """The configuration files that the trials of all models read, presets included."""
+    from graphzoo.search.compare import command_of
+
+    found: list[str] = []
+    for model in models:
+        command, *rest = command_of(model, words)
+        with contextlib.suppress(UsageError):  # its trial will tell
+            found += config_files(make_plan(command, rest).arguments)
+    return found
 
 
 def _refuse_limits(files: Sequence[str]) -> None:

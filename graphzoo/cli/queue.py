@@ -59,7 +59,7 @@ class Entry:
         splits = list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None
         if (averaged.get("seeds"), averaged.get("splits")) != (seeds, splits):
             return False
-        return is_claimed(folder, {"options": self.row.words(variant)})
+        return is_claimed(folder, {"options": self.row.words(variant)}, self.row.configs)
 
     def measured(self) -> list[float]:
         """Seconds of its finished runs."""

@@ -187,7 +187,7 @@ def _open_study(
     folder.mkdir(parents=True, exist_ok=True)
     with gate_of(folder):  # several processes may begin at once
         begun = (folder / "study.journal").is_file()
-        claim(folder, record, begun=begun, what="trials")
+        claim(folder, record, configs=config_files(plan.arguments), begun=begun, what="trials")
         study = TrialStudy(
             folder,
             space,

@@ -171,6 +171,19 @@ def test_reproduce_averages_seeds_of_one_setting_only(cli, finished_row, key, va
     assert result.status == 2 and "seed 1" in result.err and len(result.err.splitlines()) <= 6, result.err
 
 
+def test_reproduce_averages_no_seeds_of_a_changed_preset(cli, finished_row, monkeypatch):
+    preset = Path("presets/recipe/knowformer/umls.yaml")
+    preset.parent.mkdir(parents=True)
+    preset.write_text("trainer: {max_epochs: 1}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    command = ["reproduce", "knowformer", "umls", "--seeds=0-2", "--out=row"]
+    assert cli(*command).status == 0
+    preset.write_text("trainer: {max_epochs: 2}\n")
+    refused = cli(*command)
+    assert refused.status == 2
+    assert "seeds made before $GRAPHZOO_CONFIGS/recipe/knowformer/umls.yaml changed" in refused.err
+
+
 def test_a_seed_without_test_scores_ends_the_row_at_once(cli, monkeypatch):
     """A configuration file with `limit_test_batches: 0` has this effect."""
     started = []

@@ -116,6 +116,9 @@ def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monk
     assert custom.status == 0 and mlp.keys() == gcn.keys()
     split = yaml.safe_load(Path("custom/runs/001-gcn/config.yaml").read_text())["data"]["init_args"]["split"]
     assert split == "random-50-25-25"
+    recipe.write_text(recipe.read_text().replace("0.02", "0.03"))
+    refused = cli("compare", *nodes, *words, "custom", "--data.split", "random-50-25-25")
+    assert "trials made before $GRAPHZOO_CONFIGS/recipe/gcn/nodes.yaml changed" in refused.err
 
 
 def test_own_model_presets_are_compared_if_named(cli, nodes, monkeypatch):

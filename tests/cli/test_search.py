@@ -352,6 +352,19 @@ def test_other_settings_and_other_files_are_refused(search, workplace):
     assert "num_layer" in wrong.err and not Path("none").exists(), "refused before any trial"
 
 
+def test_a_search_is_not_continued_with_a_changed_preset_and_not_taken_for_a_row(search, cli, monkeypatch):
+    preset = Path("presets/recipe/galit/nodes.yaml")
+    preset.parent.mkdir(parents=True)
+    preset.write_text("trainer: {max_epochs: 1}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    search("--trials=1")
+    row = cli("reproduce", "galit", "nodes", "--data.path=own.npz", f"--out={FOLDER}")
+    assert row.status == 2 and f"{FOLDER} is a folder of graphzoo search\n" in row.err
+    preset.write_text("trainer: {max_epochs: 2}\n")
+    changed = search("--trials=2", status=2)
+    assert "trials made before $GRAPHZOO_CONFIGS/recipe/galit/nodes.yaml changed" in changed.err
+
+
 def test_a_search_that_begins_meanwhile_is_not_anothers(tmp_path, monkeypatch):
     """Another process writes command.json between two checks of the folder."""
     listed = Path.iterdir
