@@ -354,11 +354,19 @@ def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
         else:
             words = ["test", "--ckpt_path", str(comparison.place(row.trials[0]))]
             loggers = split_options(comparison.data)[0].get("logger")  # config.yaml's need --trust
-            words += [f"--logger={loggers}"] if loggers else []
+            given = [f"--logger={loggers}"] if loggers else []
+            words += _trusting(row.model, comparison.place(row.trials[0])) or given
         tell(f"testing {row.model}\n")
         if status := run_here([*words, "--run_dir", str(place), "--quiet"]):
             return status, {}
     return 0, dict(read_results(place / "results.json")["metrics"])
+
+
+def _trusting(model: str, run: Path) -> list[str]:
+    """`--trust` for a run of this comparison whose encoder is a class of the user's own."""
+    encoder = str(flatten(read_settings(run / "config.yaml")).get("model.encoder.class_path", ""))
+    # `is_trusted` would also trust a class that only this process has imported
+    return [] if encoder.startswith("graphzoo.") or find_plugin(model) else ["--trust"]
 
 
 def _finish(
@@ -396,7 +404,8 @@ def _finish(
         figure = f"{PERCENT.get(short, short)} {spread(short, tested[f'test/{short}'], None)}"
         say(f"{winner.model} on the test split: {figure}\n")
     if has_run or not winner.model.startswith("heuristic."):
-        say(f"{_predicting(run, comparison.data, task)}\n")
+        trusting = _trusting(winner.model, Path(run)) if has_run else []
+        say(f"{_predicting(run, comparison.data, task, trusting)}\n")
     described = {
         "data": comparison.data, "monitor": comparison.monitor, "facts": dict(facts), "advice": advice,
         "winner": run, "test": tested, "models": models,
@@ -406,10 +415,10 @@ def _finish(
     return described
 
 
-def _predicting(winner: str, data: Sequence[str], task: TaskInfo) -> str:
+def _predicting(winner: str, data: Sequence[str], task: TaskInfo, trusting: Sequence[str] = ()) -> str:
     """A command that asks the winner, a run or weights of the package."""
     words = ["graphzoo", "predict", winner]
     if winner in WEIGHTS:
         words = [*words[:2], "--model", winner, "--data.path", *(data_paths(data) or [data[1]])]
     words += [f"--{task.options[0]}", "FILE"] if task.needed else ["--out", "labels.csv"]
-    return shlex.join(words)
+    return shlex.join([*words, *trusting])

@@ -139,6 +139,28 @@ def test_own_model_presets_are_compared_if_named(cli, nodes, monkeypatch):
     assert "the weights of knowformer-any are for other data" in triples
 
 
+def test_a_model_of_an_own_class_is_tested(cli, nodes, monkeypatch):
+    """In another process than this one, which has not imported the class, its trial runs without --trust."""
+    Path("own_mlp.py").write_text("from graphzoo.encoders import MLP\nclass Mine(MLP): pass\n")
+    own = Path("presets/model/mine.yaml")
+    own.parent.mkdir(parents=True)
+    own.write_text("# kind: node\nmodel: {init_args: {encoder: own_mlp.Mine}}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+
+    def apart(words, log, limit, passed):
+        ran = module._here(words, log)
+        del sys.modules["own_mlp"]
+        return ran
+
+    monkeypatch.setattr(module, "_apart", apart)
+    words = ["--models", "mine", "--minutes", 0.05, *SHORT[1:], "--out", "found", "--logger", "tensorboard"]
+    done = cli("compare", *nodes, *words)
+    assert done.status == 0, done.err
+    assert "mine on the test split: " in done.out and done.out.rstrip().endswith("labels.csv --trust")
+    assert len([*Path("found").glob("test-*/tensorboard/events.*")]) == 1
+    monkeypatch.delitem(sys.modules, "own_mlp")
+
+
 def test_the_best_model_is_tested_with_the_given_logger(cli, nodes):
     words = ["--models", "mlp", "--minutes", 0.05, *SHORT, "--out", "found"]
     done = cli("compare", *nodes, *words, "--logger", "tensorboard")
