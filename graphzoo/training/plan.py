@@ -227,7 +227,7 @@ def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]
         (),
         tuple(rest),
         seed=_seed(values.get("seed")),
-        run_dir=Path(values["run_dir"]) if "run_dir" in values else None,
+        run_dir=Path(os.path.expanduser(values["run_dir"])) if "run_dir" in values else None,
         matmul_precision=_matmul_precision(values.get("matmul_precision")),
         tests="no_test" not in flags,
         override="override" in flags,
