@@ -89,7 +89,8 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
         folder = root / kind
         pattern = "*.y*ml" if kind not in _OF_MODELS else f"{model or '*'}/*.y*ml"
         for path in sorted(folder.glob(pattern)):
-            if path.suffix not in (".yaml", ".yml"):
+            # an editor leaves hidden files, and links to nowhere, beside the one that is edited
+            if path.suffix not in (".yaml", ".yml") or path.name.startswith(".") or not path.is_file():
                 continue
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name not in presets:
