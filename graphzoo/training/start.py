@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def settings_of(command: str, options: list[str]) -> dict[str, Any]:
         status = run_plan(make_plan(command, [*options, "--print_config"]))
     if status:
         raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
-    settings: dict[str, Any] = yaml.safe_load(said.getvalue())
+    # own modules may have printed before, while they were imported
+    settings: dict[str, Any] = yaml.safe_load(re.split(r"^(?=# graphzoo )", said.getvalue(), flags=re.M)[-1])
     return settings
 
 
