@@ -290,6 +290,8 @@ def _protocol(model: str, data: list[str]) -> list[str]:
 def _models(given: str, known: tuple[str, ...], data: Preset) -> list[str]:
     split = given.split(";" if ";" in given or given in known else ",")
     names = [name.strip() for name in split if name.strip()]
+    if given and not names:
+        raise UsageError("--models names no model\nLeave it out to try all that suit the data, or name some")
     others = [_other(name, known, data) for name in names if name not in known]
     return [*(name for name in known if name in names), *dict.fromkeys(others)] if names else [*known]
 
