@@ -54,10 +54,15 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
     return header
 
 
+def own_roots() -> list[Path]:
+    """The user's own folders with presets."""
+    named = os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep)
+    return [Path(part).expanduser() for part in named if part]
+
+
 def preset_roots() -> list[Path]:
     """The folders with presets, in the order in which they are searched; the user's own come first."""
-    named = os.environ.get("GRAPHZOO_CONFIGS", "").split(os.pathsep)
-    own = [Path(part).expanduser() for part in named if part]
+    own = own_roots()
     for root in own:
         _warn_if_missing(root)
     package = Path(__file__).parents[1]
@@ -84,7 +89,8 @@ def list_presets(kind: str, model: str | None = None) -> list[Preset]:
         folder = root / kind
         pattern = "*.y*ml" if kind not in _OF_MODELS else f"{model or '*'}/*.y*ml"
         for path in sorted(folder.glob(pattern)):
-            if path.suffix not in (".yaml", ".yml"):
+            # an editor leaves hidden files, and links to nowhere, beside the one that is edited
+            if path.suffix not in (".yaml", ".yml") or path.name.startswith(".") or not path.is_file():
                 continue
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name not in presets:

@@ -133,15 +133,24 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={word_of(value)}" for name, value in options.items()]
 
 
+class _WordLoader(yaml.SafeLoader):
+    """A safe loader that takes no text for a date, as the parser of `fit`."""
+
+    yaml_implicit_resolvers = {
+        first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def value_of_word(word: str) -> Any:
     """The value of a word of a command line, read as YAML; the word itself if it is not valid YAML.
 
-    >>> value_of_word("0.5"), value_of_word("[1, 2]"), value_of_word("[my] data")
-    (0.5, [1, 2], '[my] data')
+    >>> value_of_word("0.5"), value_of_word("[1, 2]"), value_of_word("[my] data"), value_of_word("2024-01-15")
+    (0.5, [1, 2], '[my] data', '2024-01-15')
     """
     try:
-        return yaml.safe_load(word)
-    except (yaml.YAMLError, ValueError):  # ValueError for an impossible date such as 2024-02-30
+        return yaml.load(word, _WordLoader)
+    except (yaml.YAMLError, ValueError):
         return word
 
 

@@ -242,7 +242,8 @@ def _open(
         raise UsageError(f"{folder} holds other files\nGive an empty or new folder with --out DIR")
     record = {"options": data, "models": models, "data": fingerprints(datamodule)}
     record["protocol"] = protocol  # trials of another one cannot be compared with what follows
-    claim(folder, record, begun=(folder / "trials.jsonl").is_file(), what="trials")
+    configs = _configs(models, words)
+    claim(folder, record, configs=configs, begun=(folder / "trials.jsonl").is_file(), what="trials")
     monitor = row.monitor
     if monitor == "auto":  # the data have a metric of their own
         metric = settings["model"].get("init_args", {}).get("metric")
@@ -253,6 +254,18 @@ def _open(
     )  # fmt: skip
     facts, description = function_of(row.facts)(datamodule)
     return comparison, description, facts
+
+
+def _configs(models: Sequence[str], words: Sequence[str]) -> list[str]:
+    """The configuration files that the trials of all models read, presets included."""
+    from graphzoo.search.compare import command_of
+
+    found: list[str] = []
+    for model in models:
+        command, *rest = command_of(model, words)
+        with contextlib.suppress(UsageError):  # its trial will tell
+            found += config_files(make_plan(command, rest).arguments)
+    return found
 
 
 def _refuse_limits(files: Sequence[str]) -> None:
@@ -277,6 +290,8 @@ def _protocol(model: str, data: list[str]) -> list[str]:
 def _models(given: str, known: tuple[str, ...], data: Preset) -> list[str]:
     split = given.split(";" if ";" in given or given in known else ",")
     names = [name.strip() for name in split if name.strip()]
+    if given and not names:
+        raise UsageError("--models names no model\nLeave it out to try all that suit the data, or name some")
     others = [_other(name, known, data) for name in names if name not in known]
     return [*(name for name in known if name in names), *dict.fromkeys(others)] if names else [*known]
 
@@ -341,11 +356,19 @@ def _test(comparison: Comparison, row: Row) -> tuple[int, dict[str, float]]:
         else:
             words = ["test", "--ckpt_path", str(comparison.place(row.trials[0]))]
             loggers = split_options(comparison.data)[0].get("logger")  # config.yaml's need --trust
-            words += [f"--logger={loggers}"] if loggers else []
+            given = [f"--logger={loggers}"] if loggers else []
+            words += _trusting(row.model, comparison.place(row.trials[0])) or given
         tell(f"testing {row.model}\n")
         if status := run_here([*words, "--run_dir", str(place), "--quiet"]):
             return status, {}
     return 0, dict(read_results(place / "results.json")["metrics"])
+
+
+def _trusting(model: str, run: Path) -> list[str]:
+    """`--trust` for a run of this comparison whose encoder is a class of the user's own."""
+    encoder = str(flatten(read_settings(run / "config.yaml")).get("model.encoder.class_path", ""))
+    # `is_trusted` would also trust a class that only this process has imported
+    return [] if encoder.startswith("graphzoo.") or find_plugin(model) else ["--trust"]
 
 
 def _finish(
@@ -383,7 +406,8 @@ def _finish(
         figure = f"{PERCENT.get(short, short)} {spread(short, tested[f'test/{short}'], None)}"
         say(f"{winner.model} on the test split: {figure}\n")
     if has_run or not winner.model.startswith("heuristic."):
-        say(f"{_predicting(run, comparison.data, task)}\n")
+        trusting = _trusting(winner.model, Path(run)) if has_run else []
+        say(f"{_predicting(run, comparison.data, task, trusting)}\n")
     described = {
         "data": comparison.data, "monitor": comparison.monitor, "facts": dict(facts), "advice": advice,
         "winner": run, "test": tested, "models": models,
@@ -393,10 +417,10 @@ def _finish(
     return described
 
 
-def _predicting(winner: str, data: Sequence[str], task: TaskInfo) -> str:
+def _predicting(winner: str, data: Sequence[str], task: TaskInfo, trusting: Sequence[str] = ()) -> str:
     """A command that asks the winner, a run or weights of the package."""
     words = ["graphzoo", "predict", winner]
     if winner in WEIGHTS:
         words = [*words[:2], "--model", winner, "--data.path", *(data_paths(data) or [data[1]])]
     words += [f"--{task.options[0]}", "FILE"] if task.needed else ["--out", "labels.csv"]
-    return shlex.join(words)
+    return shlex.join([*words, *trusting])

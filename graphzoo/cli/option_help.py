@@ -61,6 +61,7 @@ def named_options(values: Mapping[str, str], files: Sequence[str] = ()) -> list[
         settings = merge(settings, read_settings(Path(file)) or {})
     model = settings.get("model") or {}
     encoder = (model.get("init_args") or {}).get("encoder") or {}
+    encoder = {"class_path": encoder} if isinstance(encoder, str) else encoder
     if (plugin := find_plugin(values.get("model", ""))) is not None and not encoder:
         encoder = {"class_path": plugin.value.replace(":", ".")}
     task = model.get("class_path") or _usual_task(values)

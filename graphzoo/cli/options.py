@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -124,7 +125,8 @@ def at_least(low: float, *, whole: bool = False) -> Callable[[str], float]:
 
 def out_folder(text: str) -> Path:
     """A type of option: a folder, which need not exist yet."""
-    if (path := Path(text)).exists() and not path.is_dir():
+    # a shell leaves the `~` of --out=~/rows, and that in a line of `reproduce --all`
+    if (path := Path(os.path.expanduser(text))).exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file; give a folder that does not exist yet")
     return path
 

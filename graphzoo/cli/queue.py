@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Entry:
         splits = list(dict.fromkeys(run.split for run in runs if run.split is not None)) or None
         if (averaged.get("seeds"), averaged.get("splits")) != (seeds, splits):
             return False
-        return is_claimed(folder, {"options": self.row.words(variant)})
+        return is_claimed(folder, {"options": self.row.words(variant)}, self.row.configs)
 
     def measured(self) -> list[float]:
         """Seconds of its finished runs."""
@@ -111,13 +112,18 @@ def read_queue(
     if not entries:
         raise UsageError(f"--all {path} has no row\nWrite lines such as: knowformer umls --seeds 0,1,2")
     for entry in entries:
-        first = next(each for each in entries if each.row.base == entry.row.base)
+        first = next(each for each in entries if _place(each) == _place(entry))
         if first is not entry:
             raise UsageError(
                 f"{entry.place}: its runs would go where those of {first.place} go ({entry.row.base})\n"
                 "Add --out DIR to one of them"
             )
     return entries
+
+
+def _place(entry: Entry) -> str:
+    """Where its runs go, however the folder was typed."""
+    return os.path.abspath(entry.row.base)
 
 
 def _without_comment(line: str) -> str:

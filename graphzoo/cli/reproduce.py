@@ -106,7 +106,7 @@ def _run_row(row: Row) -> int:
         begun = [*directory.glob("s*-*/results.json"), *directory.glob("s*-*/checkpoints/*.ckpt")]
         begun = begun or [lock for lock in directory.glob(f"s*-*/{LOCK}") if RunLock(lock.parent).is_held()]
         missing = missing_folders(directory)
-        claim(directory, {"options": words}, begun=bool(begun), what="seeds")
+        claim(directory, {"options": words}, configs=row.configs, begun=bool(begun), what="seeds")
         if variant.name:
             tell(f"{variant.name}\n")
         finished = [run for run in runs if (directory / run.folder / "results.json").is_file()]

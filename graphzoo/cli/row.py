@@ -17,6 +17,7 @@ from graphzoo.runs.checkpoints import RUNS
 from graphzoo.runs.directory import name_of_data
 from graphzoo.runs.published import Published, parse_published, published_values
 from graphzoo.runs.series import Run, runs_of
+from graphzoo.training.options import config_files
 from graphzoo.training.plan import Plan, make_plan
 from graphzoo.training.start import settings_of
 
@@ -84,6 +85,11 @@ class Row:
             except UsageError as error:
                 message = f"{self.title}, {variant.name!r}: {error}" if variant.name else str(error)
                 raise UsageError(message) from error
+
+    @property
+    def configs(self) -> list[str]:
+        """The configuration files that its runs read, presets included."""
+        return config_files(self.plan.arguments)
 
     @property
     def folders(self) -> list[Path]:

@@ -29,7 +29,7 @@ from graphzoo.system.files import write_text_atomically
 from graphzoo.system.shown import cell, console, say, tell
 from graphzoo.system.units import counted
 from graphzoo.training.named_twice import bring_optimizer, read_files
-from graphzoo.training.options import OF_OPTIMIZER, config_files, names_optimizer
+from graphzoo.training.options import OF_OPTIMIZER, config_files, names_optimizer, passes_through
 from graphzoo.training.plan import Plan, make_plan
 from graphzoo.training.start import one_device, settings_of
 
@@ -102,12 +102,16 @@ def search_main(argv: list[str]) -> int:
     refuse_options(rest, "search", splits=bool(args.splits))
     runs = runs_of(args.seeds, args.splits)
     words = ["--model", args.model, "--data", args.data, *rest]
+    if passes_through("data", args.data):
+        raise UsageError(
+            f"search takes a data set by name, and {args.data} is a class or a file\n"
+            "See graphzoo list data; for files of your own give kg, links or nodes with --data.path"
+        )
     plan = make_plan("fit", words)
     check_splits("fit", plan.data, args.splits, words)
     space = _searched(_space(args.space, plan), rest)
-    if args.sweep:
-        return _write_sweep(args, plan, space, runs, rest)
-    typed = ["--model", plan.model, "--data", plan.data, *rest]
+    typed = ["--model", args.model if passes_through("model", args.model) else plan.model]
+    typed += ["--data", plan.data, *rest]
     record: dict[str, Any] = {
         "options": typed,
         "runs": [str(run) for run in runs],
@@ -123,6 +127,8 @@ def search_main(argv: list[str]) -> int:
             f"{space.path}: {plan.model} on {plan.data} has no option {absent[0]}\n"
             "Is the space for another model? Leave --space out, or write one of your own"
         )
+    if args.sweep:
+        return _write_sweep(args, plan, space, runs, typed)
     record["data"] = _own_data(settings)
     study, budget = _open_study(args, plan, space, record, space.fitting(settings), len(runs))
     status = _work(study, runs, options, budget, args.minutes, args.window)
@@ -187,7 +193,7 @@ def _open_study(
     folder.mkdir(parents=True, exist_ok=True)
     with gate_of(folder):  # several processes may begin at once
         begun = (folder / "study.journal").is_file()
-        claim(folder, record, begun=begun, what="trials")
+        claim(folder, record, configs=config_files(plan.arguments), begun=begun, what="trials")
         study = TrialStudy(
             folder,
             space,
@@ -208,7 +214,9 @@ def _open_study(
     return study, int(args.trials)
 
 
-def _write_sweep(args: argparse.Namespace, plan: Plan, space: Space, runs: list[Run], rest: list[str]) -> int:
+def _write_sweep(
+    args: argparse.Namespace, plan: Plan, space: Space, runs: list[Run], typed: list[str]
+) -> int:
     """The space as a file for `wandb sweep`, instead of a search."""
     from graphzoo.search.sweep import sweep_of, write_sweep
 
@@ -217,9 +225,8 @@ def _write_sweep(args: argparse.Namespace, plan: Plan, space: Space, runs: list[
             raise UsageError(f"--{name} is for trials of this command; leave it out with --sweep")
     if len(runs) > 1:
         raise UsageError("a trial of a sweep is one run: give --seeds and --splits one number each")
-    logged = [] if _has_logger(rest) else ["--logger", "wandb"]
-    names = ["--model", plan.model, "--data", plan.data]
-    options = [*names, *words_of(space.options), *rest, *runs[0].options, "--no-test", *logged]
+    logged = [] if _has_logger(typed) else ["--logger", "wandb"]
+    options = [*typed[:4], *words_of(space.options), *typed[4:], *runs[0].options, "--no-test", *logged]
     name, mode = f"{plan.model}-{plan.data}", _mode(plan)
     sweep = sweep_of(name, space, options, mode=mode, sampler=args.sampler, trials=args.trials)
     write_sweep(args.sweep, sweep)
@@ -337,7 +344,6 @@ def _report(
     table.add_section()
     for name in study.space.choices:
         table.add_row(*map(cell, [name, *(shown_setting(trial.params[name]) for trial in shown)]))
-    console().print(table)
     recipe = study.folder / "best.yaml"
     # redrawn splits are a means of the search: the recipe is for the split itself
     text = _recipe(study, plan, rest, runs, monitor, record["window"], redrawn)
@@ -347,10 +353,11 @@ def _report(
     counts = {"trials": len(ended), "complete": len(complete), "seconds": seconds}
     described = {**record, "monitor": monitor, **counts, "best": {**score, "settings": best.params}}
     write_results(study.folder / "search.json", described)
+    console().print(table)  # after the files, since the reader of the output may have left
     typed, left_out = _options_of(rest)
     options = {**study.space.options, **typed}
     path = options.get("data.path", options.get("data.init_args.path"))
-    words = ["graphzoo", "reproduce", plan.model, plan.data, "--recipe", str(recipe)]
+    words = ["graphzoo", "reproduce", record["options"][1], plan.data, "--recipe", str(recipe)]
     words += [] if path is None else words_of({"data.path": path})
     words += [word for word in lasting_words(left_out) if word not in _NO_TEST]
     words += words_of({"data.split": redrawn[1]}) if redrawn[1] else []
@@ -367,11 +374,7 @@ def _recipe(
     redrawn: tuple[str, str],
 ) -> str:
     best, ended = study.complete[0], sum(trial.state.is_finished() for trial in study.trials)
-    # the recipe's is the last configuration file of its name before the user's own
-    presets = config_files(plan.arguments)
-    presets = presets[: len(presets) - len(config_files(plan.typed))]
-    files = [file for file in map(Path, presets) if file.stem == Path(plan.recipe).name]
-    base = read_settings(files[-1]) if plan.recipe else {}
+    base = read_settings(Path(plan.recipe_file)) if plan.recipe_file else {}
     typed, left_out = _options_of(rest)
     whole = nested({**study.space.options, **typed, **best.params}, base)
     where = ""
@@ -395,7 +398,7 @@ def _recipe(
 
 
 def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Options of model, data and trainer with their values, and the other words."""
+    """Options of model, data and trainer with their values, by names without `init_args`, and other words."""
     settings: dict[str, Any] = {}
     others: list[str] = []
     position = 0
@@ -409,10 +412,17 @@ def _options_of(words: list[str]) -> tuple[dict[str, Any], list[str]]:
         is_setting = name.startswith("--") and group in ("model", "data", "trainer")
         is_setting &= "." in name and name[-1] != "+" and not name.startswith(_OF_ENTRIES)
         if is_setting:
-            settings[name[2:]] = value_of_word(value) if equals else True
+            # of two names for the same the last one counts
+            settings[name[2:].replace(".init_args", "")] = _value(name, value) if equals else True
         elif name not in ("--recipe", "--logger"):
             others.append(name + (f"={value}" if equals else ""))
     return settings, others
+
+
+def _value(name: str, word: str) -> Any:
+    """The value of a typed option; a path stays as it is, since YAML takes 2024_01_15 for a number."""
+    value = value_of_word(word)
+    return word if name.endswith(("path", "root")) and not isinstance(value, list | None) else value
 
 
 def _space(name: str, plan: Plan) -> Space:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphzoo.catalog.presets import own_roots, preset_roots
 from graphzoo.errors import UsageError
 from graphzoo.system.files import write_text_atomically
 from graphzoo.system.json_file import read_json
@@ -61,8 +62,12 @@ def runs_of(seeds: str, splits: str) -> list[Run]:
     return [Run(seed, split) for split in parts for seed in numbers]
 
 
-def claim(folder: Path, record: Mapping[str, Any], *, begun: bool, what: str) -> None:
+def claim(
+    folder: Path, record: Mapping[str, Any], *, configs: Sequence[str] = (), begun: bool, what: str
+) -> None:
     """Write the settings of a folder's runs to `command.json`, and refuse a folder with other settings.
+
+    A folder of another command is refused, too, even if that command has not begun any run.
 
     Two settings are the same if their records (of the options, the `lasting_words`) and the content of all
     configuration files are the same.
@@ -71,20 +76,29 @@ def claim(folder: Path, record: Mapping[str, Any], *, begun: bool, what: str) ->
         folder: The folder.
         record: The settings; "options" has the options, which name the configuration files, and "data" a
             fingerprint of the data if it is known.
+        configs: The configuration files that the runs read, presets included.
         begun: Whether the folder has runs already. Otherwise the record replaces an earlier one.
         what: What the folder holds, for messages.
 
     Raises:
-        UsageError: if the folder holds runs of other settings.
+        UsageError: if the folder holds runs of other settings, or is of another command.
     """
-    path, now = folder / "command.json", _with_files(record)
-    if path.is_file() and begun:
+    path, now = folder / "command.json", _with_files(record, configs)
+    if path.is_file():
         try:
             before = _written(path, now)
         except (OSError, ValueError, TypeError) as error:
             raise_if_not_the_file(error, path)
-            raise UsageError(f"{path} is damaged ({error})\nGive another folder with --out DIR") from error
-        if changed := [key for key in now if not _same(before.get(key), now[key])]:
+            if begun:
+                raise UsageError(
+                    f"{path} is damaged ({error})\nGive another folder with --out DIR"
+                ) from error
+            before = now
+        if before["command"] != now["command"]:
+            raise UsageError(
+                f"{folder} is a folder of graphzoo {before['command']}\nGive another folder with --out DIR"
+            )
+        if changed := begun and [key for key in now if not _same(before.get(key), now[key])]:
             old: Any = before.get(changed[0])
             remedy = "Give another folder"
             if changed == ["files"]:
@@ -110,9 +124,9 @@ def lasting_words(words: Sequence[str]) -> list[str]:
     return [word for word in _joined(words) if str(word).partition("=")[0] not in _SHOWN]
 
 
-def is_claimed(folder: Path, record: Mapping[str, Any]) -> bool:
+def is_claimed(folder: Path, record: Mapping[str, Any], configs: Sequence[str] = ()) -> bool:
     """Whether the folder holds runs of these settings, so that `claim` would accept it."""
-    now = _with_files(record)
+    now = _with_files(record, configs)
     try:
         before = _written(folder / "command.json", now)
     except (OSError, ValueError, TypeError):
@@ -159,16 +173,35 @@ def _by_name(words: list[str]) -> dict[str, str] | None:
     return found
 
 
-def _with_files(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as it is written, with a hash of each configuration file."""
-    files = {}
-    for word in record["options"]:
-        name = word.rpartition("=")[2]
-        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
-            files[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+def _with_files(record: Mapping[str, Any], configs: Sequence[str]) -> dict[str, Any]:
+    """The record as it is written, with its command and a hash of each configuration file."""
+    names = {name: name for name in (word.rpartition("=")[2] for word in record["options"])}
+    names = {name: name for name in names if name.endswith((".yaml", ".yml", ".json"))}
+    names |= {name: shown for name in configs if (shown := _name_of_config(name))}
+    files = {
+        shown: hashlib.sha256(Path(name).read_bytes()).hexdigest()
+        for name, shown in names.items()
+        if Path(name).is_file()
+    }
     options = lasting_words(record["options"])
-    written: dict[str, Any] = json.loads(json.dumps({**record, "options": options, "files": files}))
+    whole = {"command": _command_of(record), **record, "options": options, "files": files}
+    written: dict[str, Any] = json.loads(json.dumps(whole))
     return written
+
+
+def _name_of_config(file: str) -> str:
+    """The name of a configuration file in a record; "" for a preset of graphzoo, which versions change."""
+    own = own_roots()
+    for root in preset_roots():
+        if Path(file).is_relative_to(root):
+            return f"$GRAPHZOO_CONFIGS/{Path(file).relative_to(root).as_posix()}" if root in own else ""
+    return file
+
+
+def _command_of(record: Mapping[str, Any]) -> str:
+    """The command that a record is of, by what it has; older versions did not write it."""
+    usual = "compare" if "models" in record else "search" if "sampler" in record else "reproduce"
+    return str(record.get("command", usual))
 
 
 def _written(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +209,11 @@ def _written(path: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     before = read_json(path)
     if isinstance(before, list):
         before = {"options": before}
-    before = {"files": now["files"], "data": now.get("data"), **before}
+    if not isinstance(before, dict):
+        raise ValueError("it holds no settings")
+    files = {} if "command" in before else now["files"]  # older versions left out some of them
+    files = {**files, **before.get("files", now["files"])}
+    before = {"command": _command_of(before), "data": now.get("data"), **before, "files": files}
     return {**before, "options": lasting_words(before.get("options", []))}  # older versions wrote all options
 
 

@@ -175,6 +175,8 @@ def _number(value: Any) -> Any:
 def _parts(name: str) -> list[str]:
     """The path of an option such as `model.encoder.gamma` in a configuration, with `init_args` of classes."""
     group, *rest = [part for part in name.split(".") if part != "init_args"]
+    if rest == ["encoder", "class_path"]:
+        return ["model", "init_args", *rest]
     if group == "model" and rest[:1] == ["encoder"] and len(rest) > 1:
         return ["model", "init_args", "encoder", "init_args", *rest[1:]]
     return [group, *(["init_args"] if group != "trainer" else []), *rest]
@@ -207,7 +209,8 @@ def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) ->
     {'model': {'init_args': {'encoder': {'init_args': {'gamma': 0.1}}}}, 'trainer': {'max_epochs': 3}}
     """
     whole = copy.deepcopy(dict(base or {}))
-    for name in sorted(options, key=lambda name: _parts(name)[-1] != "encoder"):  # a class, its arguments
+    # a class comes before its arguments
+    for name in sorted(options, key=lambda name: _parts(name)[-1] not in ("encoder", "class_path")):
         *folders, last = _parts(name)
         place = whole
         for folder in folders:
@@ -215,5 +218,7 @@ def nested(options: Mapping[str, Any], base: Mapping[str, Any] | None = None) ->
             named = {"class_path": below} if isinstance(below, str) else {}
             place[folder] = below if isinstance(below, dict) else named
             place = place[folder]
+        if last == "class_path" and place.get(last) != options[name]:
+            place.pop("init_args", None)  # of the other class
         place[last] = options[name]
     return whole

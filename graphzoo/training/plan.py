@@ -47,6 +47,7 @@ class Plan:
     model: str = ""  # its name, for the run directory and the results; "" while unknown
     data: str = ""
     recipe: str = ""  # <model>/<name>
+    recipe_file: str = ""  # its path, if it is read for this plan
     names_recipe: bool = False  # the user named the recipe
     seed: int | None = None  # given on the command line
     run_dir: Path | None = None  # given on the command line, or of the run that is resumed
@@ -226,7 +227,7 @@ def _wish(command: str, values: dict[str, str], flags: set[str], rest: list[str]
         (),
         tuple(rest),
         seed=_seed(values.get("seed")),
-        run_dir=Path(values["run_dir"]) if "run_dir" in values else None,
+        run_dir=Path(os.path.expanduser(values["run_dir"])) if "run_dir" in values else None,
         matmul_precision=_matmul_precision(values.get("matmul_precision")),
         tests="no_test" not in flags,
         override="override" in flags,
@@ -427,7 +428,7 @@ def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
     if value is not None and value.endswith((".yaml", ".yml")):
         if not Path(value).is_file():
             raise UsageError(f"--recipe: there is no file {value!r}")
-        return plan.taking(f"recipe {value}", "--config", value, recipe=Path(value).stem)
+        return plan.taking(f"recipe {value}", "--config", value, recipe=Path(value).stem, recipe_file=value)
     if value is not None:
         if not plan.model:
             raise UsageError(f"--recipe {value} needs --model NAME: recipes belong to a model")
@@ -440,7 +441,8 @@ def _apply_recipe(plan: Plan, value: str | None, *, fresh: bool) -> Plan:
     if not recipes:
         return plan.taking("no recipe")
     recipe = recipes[0]
-    return plan.taking(f"recipe {recipe.name}", "--config", str(recipe.path), recipe=recipe.name)
+    used, file = f"recipe {recipe.name}", str(recipe.path)
+    return plan.taking(used, "--config", file, recipe=recipe.name, recipe_file=file)
 
 
 def _apply_trainer(plan: Plan, trainer: str | None, loggers: str) -> Plan:

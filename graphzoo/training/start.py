@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def settings_of(command: str, options: list[str]) -> dict[str, Any]:
         status = run_plan(make_plan(command, [*options, "--print_config"]))
     if status:
         raise UsageError(refused.getvalue().strip().removeprefix("graphzoo: "))
-    settings: dict[str, Any] = yaml.safe_load(said.getvalue())
+    # own modules may have printed before, while they were imported
+    settings: dict[str, Any] = yaml.safe_load(re.split(r"^(?=# graphzoo )", said.getvalue(), flags=re.M)[-1])
     return settings
 
 
@@ -65,6 +67,10 @@ def started(
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    if not {"", os.getcwd()} & {*sys.path}:
+        # `-m` would put the current folder first on the path; see `own_code`. Unlike `-P`, the processes that
+        # Lightning starts from the new one have it, too.
+        environment["PYTHONSAFEPATH"] = "1"
     command = [sys.executable, "-m", "graphzoo.cli", *arguments]
     received: list[signal.Signals] = []
     process: subprocess.Popen[bytes] | None = None

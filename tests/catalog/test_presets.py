@@ -58,3 +58,16 @@ def test_an_ablation_of_another_model_is_found_by_its_full_name():
         find_preset("ablation", "parts", model="sgc")
     with pytest.raises(UsageError, match="unknown recipe of gat-pair-id 'pencil/citeseer-link'"):
         find_preset("recipe", "pencil/citeseer-link", model="gat-pair-id")
+
+
+def test_what_an_editor_leaves_beside_a_preset_is_no_preset(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text("# title: mine\n")
+    (folder / ".#mine.yaml").symlink_to("user@host.1234")
+    (folder / ".mine.yaml").write_text("")
+    (folder / "gone.yaml").symlink_to("nowhere.yaml")
+    (folder / "old.yaml").mkdir()
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", str(tmp_path))
+    own = [preset.name for preset in list_presets("model") if preset.path.is_relative_to(tmp_path)]
+    assert own == ["mine"]

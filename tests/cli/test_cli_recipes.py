@@ -171,6 +171,19 @@ def test_reproduce_averages_seeds_of_one_setting_only(cli, finished_row, key, va
     assert result.status == 2 and "seed 1" in result.err and len(result.err.splitlines()) <= 6, result.err
 
 
+def test_reproduce_averages_no_seeds_of_a_changed_preset(cli, finished_row, monkeypatch):
+    preset = Path("presets/recipe/knowformer/umls.yaml")
+    preset.parent.mkdir(parents=True)
+    preset.write_text("trainer: {max_epochs: 1}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    command = ["reproduce", "knowformer", "umls", "--seeds=0-2", "--out=row"]
+    assert cli(*command).status == 0
+    preset.write_text("trainer: {max_epochs: 2}\n")
+    refused = cli(*command)
+    assert refused.status == 2
+    assert "seeds made before $GRAPHZOO_CONFIGS/recipe/knowformer/umls.yaml changed" in refused.err
+
+
 def test_a_seed_without_test_scores_ends_the_row_at_once(cli, monkeypatch):
     """A configuration file with `limit_test_batches: 0` has this effect."""
     started = []
@@ -225,6 +238,15 @@ def test_run_command_returns_the_exit_status(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
     assert run_command(["--version"]) == 0
     assert run_command(["fit"]) == 2
+
+
+def test_run_command_imports_no_module_of_the_current_folder(monkeypatch, workplace):
+    """With the folder on this process's own path, as for `python -m`, the new one has it, too."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    Path("argparse.py").write_text("raise SystemExit(9)\n")
+    assert run_command(["list", "trainer"]) == 0
+    monkeypatch.syspath_prepend(str(workplace))
+    assert run_command(["list", "trainer"]) == 9
 
 
 @pytest.mark.parametrize("own", [0, 1])

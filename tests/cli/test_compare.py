@@ -116,6 +116,9 @@ def test_a_recipe_changes_neither_split_nor_metric_of_its_model(cli, nodes, monk
     assert custom.status == 0 and mlp.keys() == gcn.keys()
     split = yaml.safe_load(Path("custom/runs/001-gcn/config.yaml").read_text())["data"]["init_args"]["split"]
     assert split == "random-50-25-25"
+    recipe.write_text(recipe.read_text().replace("0.02", "0.03"))
+    refused = cli("compare", *nodes, *words, "custom", "--data.split", "random-50-25-25")
+    assert "trials made before $GRAPHZOO_CONFIGS/recipe/gcn/nodes.yaml changed" in refused.err
 
 
 def test_own_model_presets_are_compared_if_named(cli, nodes, monkeypatch):
@@ -134,6 +137,28 @@ def test_own_model_presets_are_compared_if_named(cli, nodes, monkeypatch):
     assert "model pencil (a pair encoder) cannot be used on nodes" in refused
     triples = cli("compare", "--data", "links", "--data.path", "ring.npz", "--models", "knowformer-any").err
     assert "the weights of knowformer-any are for other data" in triples
+
+
+def test_a_model_of_an_own_class_is_tested(cli, nodes, monkeypatch):
+    """In another process than this one, which has not imported the class, its trial runs without --trust."""
+    Path("own_mlp.py").write_text("from graphzoo.encoders import MLP\nclass Mine(MLP): pass\n")
+    own = Path("presets/model/mine.yaml")
+    own.parent.mkdir(parents=True)
+    own.write_text("# kind: node\nmodel: {init_args: {encoder: own_mlp.Mine}}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+
+    def apart(words, log, limit, passed):
+        ran = module._here(words, log)
+        del sys.modules["own_mlp"]
+        return ran
+
+    monkeypatch.setattr(module, "_apart", apart)
+    words = ["--models", "mine", "--minutes", 0.05, *SHORT[1:], "--out", "found", "--logger", "tensorboard"]
+    done = cli("compare", *nodes, *words)
+    assert done.status == 0, done.err
+    assert "mine on the test split: " in done.out and done.out.rstrip().endswith("labels.csv --trust")
+    assert len([*Path("found").glob("test-*/tensorboard/events.*")]) == 1
+    monkeypatch.delitem(sys.modules, "own_mlp")
 
 
 def test_the_best_model_is_tested_with_the_given_logger(cli, nodes):
@@ -483,6 +508,12 @@ def test_a_comparison_is_not_continued_on_changed_data(cli, nodes):
     Path("found/command.json").write_text(json.dumps(without_data))
     assert cli(*words).status == 0, "a record without data is accepted"
     assert len(json.loads(Path("found/command.json").read_text())["data"]) == 2
+
+
+def test_a_list_without_a_model_is_refused(cli, nodes):
+    with pytest.raises(UsageError, match="--models names no model\nLeave it out"):
+        graphzoo.compare("nodes", path="ring.npz", models=[])
+    assert cli("compare", *nodes, "--models", ",").status == 2
 
 
 def test_models_from_python_may_be_one_string(nodes):

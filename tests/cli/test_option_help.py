@@ -4,6 +4,7 @@ import ast
 import inspect
 from importlib import import_module
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,15 @@ def test_help_of_a_plug_in_is_read_from_its_source(cli, monkeypatch):
     monkeypatch.setattr(classes, "entry_points", lambda group: [entry])
     result = cli("fit", "--model", "ownformer", "--help")
     assert result.status == 0 and "helpers.own.OwnEncoder:" in result.out
+
+
+def test_a_preset_may_name_its_class_alone(cli, monkeypatch):
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    file = Path("presets/model/mine.yaml")
+    file.parent.mkdir(parents=True)
+    file.write_text("# kind: node\nmodel: {init_args: {encoder: graphzoo.encoders.MLP}}\n")
+    result = cli("fit", "--model", "mine", "--help")
+    assert result.status == 0 and "  --model.encoder.hidden_channels " in result.out, result.err
 
 
 def test_an_unknown_name_is_refused_in_help(cli):

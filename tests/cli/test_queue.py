@@ -11,6 +11,7 @@ from graphzoo.cli.queue import _pace, _without_comment, read_queue, run_queue
 from graphzoo.cli.reproduce import reproduce_parser
 from graphzoo.errors import UsageError
 from graphzoo.runs.checkpoints import RUNS
+from graphzoo.training.plan import make_plan
 
 TINY = [
     "--model.encoder.hidden_channels=8",
@@ -152,6 +153,7 @@ def test_the_time_left_is_estimated_from_recipes_then_from_finished_runs(workpla
             "galit cora\ngalit cora --model.lrr 0.1 --out b",
             "rows.txt, line 2: unknown option --model.lrr\nDid you mean: --model.lr",
         ),
+        ("galit cora --out q\ngcn cora --out ./x/../q", "line 2: its runs would go where those of rows.txt"),
         (
             "galit cora\n\ngalit cora --model.lr 0.1",
             "line 3: its runs would go where those of rows.txt, line 1 go",
@@ -227,3 +229,11 @@ def test_a_byte_order_mark_is_no_part_of_a_row(workplace):
     Path("rows.txt").write_bytes(b"\xef\xbb\xbfgalit cora --seeds 0\r\n")
     (row,) = read_queue(Path("rows.txt"), reproduce_parser(), [], RUNS, in_process=True)
     assert row.text == "galit cora --seeds 0"
+
+
+def test_a_tilde_in_a_line_is_the_home(workplace, monkeypatch):
+    monkeypatch.setenv("HOME", str(workplace / "home"))
+    (entry,) = entries("galit cora --out ~/row")
+    assert entry.row.base == workplace / "home/row"
+    plan = make_plan("fit", ["--model=galit", "--data=cora", "--run_dir=~/run"])
+    assert plan.run_dir == workplace / "home/run"

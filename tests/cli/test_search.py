@@ -5,7 +5,9 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +16,9 @@ from helpers.warm_python import python
 
 from graphzoo.catalog.presets import list_presets
 from graphzoo.catalog.settings import word_of
-from graphzoo.cli.search import is_anothers
-from graphzoo.search.space import Choice, read_space
+from graphzoo.cli import search as module
+from graphzoo.cli.search import _options_of, is_anothers
+from graphzoo.search.space import Choice, nested, read_space
 
 SPACE = """
 space:
@@ -262,6 +265,76 @@ def test_settings_of_a_configuration_file_are_not_searched(search):
     assert "the command line and its files set all options" in refused.err and not Path("none").exists()
 
 
+@pytest.mark.parametrize(("name", "words"), [("smoke", ["--trainer=smoke"]), ("galit", [])])
+def test_a_preset_named_like_the_recipe_does_not_replace_it(search, name, words):
+    Path(f"{name}.yaml").write_text("model: {init_args: {weight_decay: 0.25}}")
+    search("--trials=1", f"--recipe={name}.yaml", *words)
+    best = yaml.safe_load((FOLDER / "best.yaml").read_text())
+    assert best["model"]["init_args"]["weight_decay"] == 0.25 and "encoder" in best["model"]["init_args"]
+    assert "accelerator" in best["trainer"] and "logger" not in best["trainer"], "no preset's settings"
+
+
+def test_an_own_class_is_in_the_recipe(search, cli, tiny_nodes, monkeypatch):
+    """In a task given by its class, too, which the command for the test names."""
+    Path("own_galit.py").write_text("from graphzoo.encoders import GALiT\nclass Mine(GALiT): pass\n")
+    monkeypatch.delitem(sys.modules, "own_galit", raising=False)
+    Path("space.yaml").write_text("space: {model.lr: [0.02]}\noptions: {trainer.max_epochs: 1}\n")
+    search("--trials=1", "--model.encoder.class_path=own_galit.Mine")
+    encoder = yaml.safe_load((FOLDER / "best.yaml").read_text())["model"]["init_args"]["encoder"]
+    assert encoder == {"class_path": "own_galit.Mine", "init_args": {"hidden_channels": 8}}
+    words = ["search", "graphzoo.tasks.NodeClassification", "nodes", "--model.encoder=own_galit.Mine"]
+    words += [f"--data.path={tiny_nodes}", "--space=space.yaml", "--trials=1", "--trainer.accelerator=cpu"]
+    done = cli(*words)
+    assert done.status == 0, done.err
+    command = shlex.split(done.err.splitlines()[-1].partition("test it once with graphzoo ")[2])
+    tested = cli(*command, "--seeds=0", "--in-process", "--out=row")
+    assert tested.status == 0, tested.err
+    model = yaml.safe_load(Path("row/seed-0/config.yaml").read_text())["model"]
+    assert model["class_path"] == "graphzoo.tasks.NodeClassification" and model["init_args"]["lr"] == 0.02
+    assert model["init_args"]["encoder"]["class_path"] == "own_galit.Mine"
+    monkeypatch.delitem(sys.modules, "own_galit")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (["--model.dropout", "0.1", "--model.init_args.dropout", "0.2", "--model.dropout", "0.3"], 0.3),
+        (["--model.dropout=0.1", "--model.init_args.dropout=0.2"], 0.2),
+    ],
+)
+def test_of_two_spellings_the_last_one_counts(words, settings):
+    options, left_out = _options_of(words)
+    assert nested(options) == {"model": {"init_args": {"dropout": settings}}} and not left_out
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("2024-01-15", "2024-01-15"),
+        ("2024_01_15", "2024_01_15"),
+        ("007", "007"),
+        ("null", None),
+        ("[a.tsv, 2024-01-15]", ["a.tsv", "2024-01-15"]),
+    ],
+)
+def test_the_name_of_a_folder_stays_as_it_was_typed(word, value):
+    assert _options_of([f"--data.path={word}", "--model.lr=1_0"]) == (
+        {"data.path": value, "model.lr": 10},
+        [],
+    )
+
+
+def test_the_files_are_written_though_nobody_reads_the_table(search, monkeypatch):
+    """rich ends the process where the reader of its output has left."""
+
+    def left(*_):
+        raise SystemExit(1)
+
+    monkeypatch.setattr(module, "console", lambda: SimpleNamespace(print=left))
+    search("--trials=1", "--trainer.max_epochs=1", status=1)
+    assert (FOLDER / "best.yaml").is_file() and (FOLDER / "search.json").is_file()
+
+
 def test_a_configuration_file_named_like_the_recipe_does_not_replace_it(search):
     Path("base.yaml").write_text("model: {init_args: {weight_decay: 0.25}}")
     Path("mine").mkdir()
@@ -326,6 +399,11 @@ def test_hopeless_trials_are_pruned(search):
             ["nodeformer", "cora", "--space=galit"],
             "galit.yaml: nodeformer on cora has no option model.encoder.gamma",
         ),
+        (
+            ["nodeformer", "cora", "--space=galit", "--sweep=sweep.yaml"],
+            "galit.yaml: nodeformer on cora has no option model.encoder.gamma",
+        ),
+        (["galit", "graphzoo.datamodules.NodeDataModule"], "search takes a data set by name, and"),
         (["heuristic.cn", "cora"], "cannot be used on cora"),
         (["pencil", "ogbl-ppa"], "there is no search space for pencil: add --space FILE"),
     ],
@@ -350,6 +428,19 @@ def test_other_settings_and_other_files_are_refused(search, workplace):
     search("--out=begins", "--trials=1")
     wrong = search("--out=none", "--model.encoder.num_layer=3", status=2)
     assert "num_layer" in wrong.err and not Path("none").exists(), "refused before any trial"
+
+
+def test_a_search_is_not_continued_with_a_changed_preset_and_not_taken_for_a_row(search, cli, monkeypatch):
+    preset = Path("presets/recipe/galit/nodes.yaml")
+    preset.parent.mkdir(parents=True)
+    preset.write_text("trainer: {max_epochs: 1}\n")
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "presets")
+    search("--trials=1")
+    row = cli("reproduce", "galit", "nodes", "--data.path=own.npz", f"--out={FOLDER}")
+    assert row.status == 2 and f"{FOLDER} is a folder of graphzoo search\n" in row.err
+    preset.write_text("trainer: {max_epochs: 2}\n")
+    changed = search("--trials=2", status=2)
+    assert "trials made before $GRAPHZOO_CONFIGS/recipe/galit/nodes.yaml changed" in changed.err
 
 
 def test_a_search_that_begins_meanwhile_is_not_anothers(tmp_path, monkeypatch):

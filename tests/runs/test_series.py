@@ -1,9 +1,11 @@
 """Folders of several runs, each claimed by one command."""
 
 import json
+import re
 
 import pytest
 
+from graphzoo.catalog.presets import find_preset
 from graphzoo.errors import UsageError
 from graphzoo.runs.series import claim, is_claimed, runs_of, whole_numbers
 
@@ -30,6 +32,61 @@ def test_a_folder_without_runs_is_claimed_again(tmp_path):
     claim(tmp_path, {"options": WORDS[:2]}, begun=False, what="seeds")
     assert is_claimed(tmp_path, {"options": WORDS[:2]})
     assert not is_claimed(tmp_path, {"options": WORDS})
+
+
+@pytest.mark.parametrize("name", ["set.json", "set.conf", "own/model/mine.yaml"])
+def test_a_changed_configuration_file_of_any_kind_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "own")
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("{}")
+    shown = name.replace("own/", "$GRAPHZOO_CONFIGS/")
+    shipped = str(find_preset("model", "mlp").path)
+    claim(tmp_path, {"options": WORDS}, configs=[name, shipped], begun=False, what="seeds")
+    assert [*json.loads((tmp_path / "command.json").read_text())["files"]] == [shown]
+    assert is_claimed(tmp_path, {"options": WORDS}, [name, shipped])
+    file.write_text("{ }")
+    assert not is_claimed(tmp_path, {"options": WORDS}, [name])
+    with pytest.raises(UsageError, match=re.escape(f"holds seeds made before {shown} changed")):
+        claim(tmp_path, {"options": WORDS}, configs=[name], begun=True, what="seeds")
+    # earlier versions left out such files
+    (tmp_path / "command.json").write_text(json.dumps({"options": WORDS, "files": {}}))
+    claim(tmp_path, {"options": WORDS}, configs=[name], begun=True, what="seeds")
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["", "of an earlier version"])
+def test_a_folder_of_another_command_is_refused_before_it_has_runs(tmp_path, written):
+    records = {
+        "reproduce": {"options": WORDS},
+        "search": {"options": WORDS, "sampler": ["tpe", 0]},
+        "compare": {"options": WORDS, "models": ["mlp"]},
+    }
+    for command, record in records.items():
+        folder = tmp_path / command
+        folder.mkdir()
+        claim(folder, record, begun=False, what="trials")
+        path = folder / "command.json"
+        content = json.loads(path.read_text())
+        assert content.pop("command") == command
+        if not written:
+            path.write_text(json.dumps(content))
+        for other in records.keys() - {command}:
+            before = path.read_text()
+            with pytest.raises(UsageError, match=f"is a folder of graphzoo {command}\nGive another folder"):
+                claim(folder, records[other], begun=False, what="seeds")
+            assert path.read_text() == before
+        claim(folder, record, begun=True, what="trials")
+
+
+@pytest.mark.parametrize("content", ["", "7", '"words"'])
+def test_a_damaged_record_counts_once_there_are_runs(tmp_path, content):
+    (tmp_path / "command.json").write_text(content)
+    with pytest.raises(UsageError, match="command.json is damaged"):
+        claim(tmp_path, {"options": WORDS}, begun=True, what="seeds")
+    assert not is_claimed(tmp_path, {"options": WORDS})
+    claim(tmp_path, {"options": WORDS}, begun=False, what="seeds")
+    assert is_claimed(tmp_path, {"options": WORDS})
 
 
 @pytest.mark.parametrize("text", ["0-10000", "7,0-9999", "0-4999,0-5000"])

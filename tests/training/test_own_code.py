@@ -8,6 +8,7 @@ import pytest
 from helpers.own import SMALL
 
 from graphzoo.training.own_code import class_roots, own_code
+from graphzoo.training.start import settings_of
 
 OWN = "from helpers.own import OwnEncoder\n"
 # Optional modules that Lightning, torch, pandas and others try to import.
@@ -57,6 +58,15 @@ def test_a_named_class_may_import_modules_beside_it(fit, workplace, monkeypatch)
     with own_code(["--model.encoder=named_here.Mine"]), pytest.raises(ModuleNotFoundError):
         importlib.import_module("numexpr")
     assert not Path("harmed").exists()
+
+
+def test_a_module_may_print_while_it_is_imported(tiny_kg, workplace, monkeypatch):
+    """search, compare and ablations read the settings that the parser prints behind it."""
+    monkeypatch.delitem(sys.modules, "that_prints", raising=False)
+    Path("that_prints.py").write_text(f"print('{{x: [')\n{OWN}class Mine(OwnEncoder): pass\n")
+    words = ["--model.encoder=that_prints.Mine", "--data=kg", f"--data.path={tiny_kg}"]
+    settings = settings_of("fit", words)
+    assert settings["model"]["init_args"]["encoder"]["class_path"] == "that_prints.Mine"
 
 
 def test_a_class_in_a_configuration_file_is_named(fit, monkeypatch):
