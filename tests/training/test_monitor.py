@@ -48,4 +48,4 @@ def test_the_patience_of_the_preset_is_that_of_its_title():
     early = EarlyStopping(**{**given["init_args"], "monitor": "val/acc"}, mode="max")
     stops = [early._evaluate_stopping_criteria(torch.tensor(0.5))[0] for _ in range(12)]
     waited = stops.index(True)  # all scores are equal, so the first is the best
-    assert waited == 10 and f"after {waited} validations without a better one" in preset.header["title"]
+    assert waited == 10 and f"after {waited} validations without an improvement" in preset.header["title"]
