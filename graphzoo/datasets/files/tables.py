@@ -257,7 +257,7 @@ def parse_columns(
         The columns by their names in `keys`.
 
     Raises:
-        DataError: if a line has another number of fields, or quotes do not match.
+        DataError: if a line has another number of fields, quotes do not match, or a value has a line break.
     """
     # imported here: only reading needs it
     import pyarrow
@@ -288,6 +288,8 @@ def parse_columns(
         )
     except pyarrow.ArrowException as error:
         raise DataError(f"{source}: not a readable table ({reason(error)}); check the quotes") from error
+    if delimiter in quoted and b'"' in data:
+        _check_line_breaks(table, source, skipped + 1, wrong)
     if wrong:
         row = wrong[0]
         more = f"; {len(wrong):,} such lines" if len(wrong) > 1 else ""
@@ -305,3 +307,28 @@ def parse_columns(
             f"({row.text[:80]!r}){more}\n  {remedy}"
         )
     return {key: table.column(position) for position, key in enumerate(keys)}
+
+
+def _check_line_breaks(table: Any, source: Path | str, first_line: int, wrong: Sequence[Any]) -> None:
+    """Refuse a value with a line break: two stray quotes in lines apart would swallow the lines between.
+
+    All columns are checked, also those that are not used. `wrong` has the rows that Arrow left out.
+    """
+    from pyarrow import compute
+
+    found = []
+    for column in table.columns:
+        has_break = compute.match_substring(column, "\n")
+        if (row := compute.index(has_break, value=True).as_py()) >= 0:
+            found.append((row, column[row].as_py()))
+    # Up to the first line break, Arrow's number of a row is that of its line.
+    end = wrong[0].number - first_line if wrong else len(table)
+    if found and min(found)[0] < end:
+        row, value = min(found)
+        line = first_line + row
+    elif wrong and "\n" in wrong[0].text:
+        line, value = wrong[0].number, wrong[0].text
+    else:
+        return
+    shown = repr(value if len(value) <= 80 else value[:77] + "...")
+    raise DataError(f"{source}, line {line}: {shown} has a line break; remove it, and check the quotes")

@@ -226,8 +226,6 @@ def _is_row(names: Sequence[str]) -> bool:
 def _check_names(names: Sequence[str], path: Path, column: str) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(names):
-        if "\n" in name:
-            raise DataError(f"{path}, line {position + 2}: the name {name!r} has a line break; remove it")
         if not name.strip():
             raise DataError(
                 f"{path}, line {position + 2}: no name in column {column!r}, or a blank line; name every node"

@@ -379,8 +379,17 @@ def test_what_other_programs_write_above_links_is_no_link(write, above):
         (b",von,nach\n0,a,b\n", "line 1: a node without a name; .*; if it is a header, name the columns"),
         (
             b'source,target\na,b\nc,"d\ne"\n',
-            r"edges.tsv, line 3: the name 'd\\ne' has a line break; remove it",
+            r"edges.tsv, line 3: 'd\\ne' has a line break; remove it",
         ),
+        (
+            b'source,target,note\nn1,n2,ok\nn3,n4,"open\nn5,n6,ok\n',
+            r"edges.tsv, line 3: 'open\\nn5,n6,ok\\n' has a line break; remove it, and check the quotes",
+        ),
+        (
+            b'source,target,note\na,b,"12in\nb,c,y\nc,d,y\nd,e,8in"\ne,f,z\n',
+            r"edges.tsv, line 2: '12in\\nb,c,y\\nc,d,y\\nd,e,8in' ",
+        ),
+        (b'a,b,x\nb,c,"y\nc,d",z\ne,f\n', r"edges.tsv, line 2: 'b,c,\"y\\nc,d\",z' has a line break"),
         (b'"a\nb",c\n', 'edges.tsv, line 1: the quote of "a is not closed in this line'),
         (b"a\tb\nc\t \n", "edges.tsv, line 2: a node without a name"),
         (b"a\tb\n\xff\tc\n", "edges.tsv, line 2: not UTF-8"),

@@ -189,7 +189,22 @@ def nodes_of(*rows, header="id,label,f"):
             "'x' is 'y'.*\n.*\n  if line 1 is a node, put a line with",
         ),
         (nodes_of("a,x,12 %"), EDGES, "'12 %'.*\n  write numbers .* without units"),
-        (nodes_of('"a\nb",x,1'), EDGES, r"nodes.csv, line 2: the name 'a\\nb' has a line break; remove it"),
+        (nodes_of('"a\nb",x,1'), EDGES, r"nodes.csv, line 2: 'a\\nb' has a line break; remove it"),
+        (
+            nodes_of("a,x,1", 'b,"y,2', "c,x,3", 'd,"y,4'),
+            EDGES,
+            r"nodes.csv, line 3: .*y,2\\nc,x,3\\nd,.* has a line break; remove it, and check the quotes",
+        ),
+        (
+            nodes_of("a,1,x", 'b,2,"y', "c,3,x", "d,4,y", header="id,f,label"),
+            EDGES,
+            r"nodes.csv, line 3: 'y\\nc,3,x\\nd,4,y\\n' has a line break; remove it, and check the quotes",
+        ),
+        (
+            nodes_of("a,x,1", "b,y,2"),
+            'source,target,note\na,b,"u\nb,a,v\na,b,w"\n',
+            r"edges.csv, line 2: 'u\\nb,a,v\\na,b,w' has a line break",
+        ),
         (
             nodes_of("007,x,1", "8.0,y,2"),
             "source,target\n007,8.0\n7,8.0\n",
