@@ -29,6 +29,8 @@ from graphzoo.system.units import counted
 
 _COMMENTS = (b"#", b"%")
 _MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first begins with # or %
+# Two nodes and a dict of attributes, as NetworkX writes; the commas belong to the dict.
+_ATTRIBUTED = re.compile(r" *[^\s{]+ +[^\s{]+ +\{[^\t]*\} *")
 # Names of the two ends in a header.
 HEADERS = (
     ("source", "target"),
@@ -85,6 +87,10 @@ def read_edge_list(path: Path) -> EdgeList:
     if not first.strip():
         problem = "no links" if len(lines) <= skipped + 1 else f"line {skipped + 1} is blank"
         raise DataError(f"{path}: {problem}; write one link per line: two nodes, separated by a tab")
+    if _ATTRIBUTED.fullmatch(first):
+        # The dicts of two links may have different numbers of words.
+        data = re.sub(rb"(?m) \{.*\} *$", b" {}", data)
+        first = re.sub(r" \{.*", " {}", first)
     delimiter = delimiter_of(first) or " "
     if delimiter == " " and first.startswith('"') and first.count('"') == 1:
         raise DataError(

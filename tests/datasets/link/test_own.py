@@ -536,6 +536,16 @@ def test_weights_and_attributes_after_numbered_nodes_are_ignored(write, behind):
         assert link_graph_from_files(write("weighted.txt", text(rows, " "))).num_nodes == 30
 
 
+def test_the_attributes_that_networkx_writes_are_one_column(write, recwarn):
+    """Their commas do not separate the nodes, and the links may have different ones."""
+    others = [", 'time': 7", "", ", 'note': 'of a, b'"]
+    rows = [(u, f"{v} {{'weight': 1.5{other}}}") for (u, v), other in zip(RING, others * 14, strict=False)]
+    graph = link_graph_from_files(write("networkx.txt", text(rows, " ")))
+    assert all_links(graph) == {frozenset(pair) for pair in RING}
+    (said,) = [str(warning.message).split(": ")[-1] for warning in recwarn]
+    assert said == "columns 1 and 2 are read as source and target, 1 further column ignored"
+
+
 def test_features_in_memory_are_checked():
     edges = torch.tensor([[*range(30)], [*range(1, 31)]])
     x = torch.ones(31, 2)
