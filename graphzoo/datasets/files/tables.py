@@ -21,8 +21,11 @@ from graphzoo.system.regular_files import read_regular
 
 # Delimiters with which double quotes enclose a field.
 QUOTED = ",;"
+# A field in double quotes. Quotes inside a field, as in 5" of 6", enclose nothing.
+_QUOTED_FIELD = re.compile(r'(?:^|(?<=[,;|\t])) *"(?:[^"]|"")*" *(?=[,;|\t]|$)')
 _MARK = b"\xef\xbb\xbf"
 _PEEKED, _PEEKED_LINES = 1 << 16, 100  # characters: below the limit of the csv module for a field
+_PEEKED_BYTES = 4 * _PEEKED  # enough for as many characters
 _GROUP = re.compile(r"(?<=_id)\(.*\)$")  # the `(Person)` of `:START_ID(Person)`
 _EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
@@ -153,14 +156,45 @@ def clean(data: bytes, source: str) -> bytes:
     return data
 
 
+def is_csv(path: Path) -> bool:
+    """Whether the name of a file ends in .csv, also if it is compressed."""
+    return ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+
+
+def unquoted(line: str) -> str:
+    """A line without its fields in double quotes."""
+    return _QUOTED_FIELD.sub("", line)
+
+
 def delimiter_of(line: str) -> str:
     r"""The delimiter of a line: a tab, else the most frequent of comma, semicolon and bar, else "".
 
-    >>> delimiter_of("a;b;c, d"), delimiter_of("a, b\tc"), delimiter_of("ann bob")
-    (';', '\t', '')
+    Marks in double quotes do not count.
+
+    >>> delimiter_of("a;b;c, d"), delimiter_of("a, b\tc"), delimiter_of("ann bob"), delimiter_of('"a;b;c",d')
+    (';', '\t', '', ',')
     """
+    line = unquoted(line)
     mark = "\t" if "\t" in line else max(",;|", key=line.count)
     return mark if mark in line else ""
+
+
+def table_delimiter(path: Path, data: bytes) -> str:
+    """The delimiter of a table whose first row begins `data`, or "": `delimiter_of` the first line.
+
+    If the name has `.csv`, a bar counts only if there is no comma and no semicolon, and all lines tell which
+    of these it is (see `csv_delimiter`).
+
+    >>> table_delimiter(Path("links.csv"), b"sp|P1|A,sp|P2|B"), table_delimiter(Path("links.csv"), b"a|b")
+    (',', '|')
+    """
+    first = data.split(b"\n", 1)[0].decode()
+    mark = delimiter_of(first)
+    marks = [mark for mark in ",;" if mark in unquoted(first)]
+    if mark in ("", "\t") or not is_csv(path) or not marks:
+        return mark
+    best = csv_delimiter(data[:_PEEKED_BYTES].decode(errors="ignore"), least=2)
+    return best if best in marks else marks[0]
 
 
 def csv_delimiter(text: str, *, least: int) -> str:
@@ -194,9 +228,10 @@ def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
         return [0]
 
 
-def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = QUOTED) -> list[str]:
+def fields_of(
+    line: str, source: Path | str, number: int = 1, *, delimiter: str, quoted: str = QUOTED
+) -> list[str]:
     """The fields of one line; with a delimiter of `quoted`, double quotes enclose a field."""
-    delimiter = delimiter_of(line) or ","
     if delimiter not in quoted:
         return line.split(delimiter)
     try:

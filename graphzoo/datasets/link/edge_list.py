@@ -17,17 +17,20 @@ from graphzoo.datasets.files.tables import (
     QUOTED,
     Column,
     clean,
-    delimiter_of,
     fields_of,
     header_order,
+    is_csv,
     parse_columns,
     read_bytes,
+    table_delimiter,
+    unquoted,
 )
 from graphzoo.datasets.files.text import ignored_columns, same_number
 from graphzoo.errors import DataError, suggestion
 from graphzoo.system.units import counted
 
 _COMMENTS = (b"#", b"%")
+_PEEKED = 1 << 18  # bytes
 _MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first begins with # or %
 # Two nodes and a dict of attributes, as NetworkX writes; the commas belong to the dict.
 _ATTRIBUTED = re.compile(r" *[^\s{]+ +[^\s{]+ +\{[^\t]*\} *")
@@ -87,11 +90,13 @@ def read_edge_list(path: Path) -> EdgeList:
     if not first.strip():
         problem = "no links" if len(lines) <= skipped + 1 else f"line {skipped + 1} is blank"
         raise DataError(f"{path}: {problem}; write one link per line: two nodes, separated by a tab")
+    # The second part is all other lines, of which the first ones tell the delimiter.
+    body = b"\n".join([lines[skipped], *(rest[:_PEEKED] for rest in lines[skipped + 1 :])])
     if _ATTRIBUTED.fullmatch(first):
         # The dicts of two links may have different numbers of words.
-        data = re.sub(rb"(?m) \{.*\} *$", b" {}", data)
+        data, body = (re.sub(rb"(?m) \{.*\} *$", b" {}", each) for each in (data, body))
         first = re.sub(r" \{.*", " {}", first)
-    delimiter = delimiter_of(first) or " "
+    delimiter = table_delimiter(path, body) or " "
     if delimiter == " " and first.startswith('"') and first.count('"') == 1:
         raise DataError(
             f"{path}, line {skipped + 1}: the quote of {first[:80]} is not closed in this line; a name "
@@ -101,13 +106,17 @@ def read_edge_list(path: Path) -> EdgeList:
         # Several spaces are one separator, and spaces at the ends of a line are none.
         data = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", data))
         first = " ".join(first.split())
-    fields = first.split(" ") if delimiter == " " else fields_of(first, path, skipped + 1)
+    fields = (
+        first.split(" ") if delimiter == " " else fields_of(first, path, skipped + 1, delimiter=delimiter)
+    )
     if len(fields) < 2:
         raise DataError(
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
             "comma, semicolon, bar or space"
         )
     ends = header_order(fields, HEADERS, f"{path}, line {skipped + 1}")
+    if ends is None:
+        _check_separator(first, delimiter, path, skipped + 1)
     if ends is None and delimiter == " " and not _is_weighted(fields):
         raise DataError(
             f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns separated by spaces, but "
@@ -143,6 +152,19 @@ def read_edge_list(path: Path) -> EdgeList:
             hint = "" if position or ends else "; if it is a header, name the columns source, target"
             raise DataError(f"{links.where(position)}: a node without a name; name it or drop the line{hint}")
     return links
+
+
+def _check_separator(line: str, delimiter: str, path: Path, number: int) -> None:
+    """Refuse a first link of two words that both have the delimiter: does it separate, or the blank?"""
+    words = unquoted(line).split()
+    if delimiter in "\t " or is_csv(path) or len(words) != 2:
+        return
+    if all(delimiter in word.strip(delimiter) for word in words):
+        raise DataError(
+            f"{path}, line {number}: {line[:80]!r} may be two nodes separated by a blank, or columns "
+            f"separated by {delimiter!r}\nSeparate the nodes by a tab; or, if {delimiter!r} separates them, "
+            "give the file a name that ends in .csv"
+        )
 
 
 def _check_square(sizes: bytes, where: str) -> None:

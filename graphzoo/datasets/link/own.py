@@ -50,8 +50,9 @@ def link_graph_from_files(
 
     A file has one link per line: the names or numbers of two nodes. They are in the first two columns, or in
     the columns that a header calls `source` and `target`. The first line decides whether tabs, commas,
-    semicolons, bars or spaces separate the columns. Other columns, such as weights, are ignored. Lines at the
-    top that begin with # or % are comments.
+    semicolons, bars or spaces separate the columns; in a `.csv`, bars do so only if it has no comma and no
+    semicolon. Other columns, such as weights, are ignored. Lines at the top that begin with # or % are
+    comments.
 
     Args:
         path: One of

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import clean, delimiter_of, fields_of, parse_columns, read_bytes
+from graphzoo.datasets.files.tables import clean, fields_of, parse_columns, read_bytes, table_delimiter
 from graphzoo.datasets.files.text import ignored_columns, lookalikes, same_number
 from graphzoo.datasets.node.arrays import number_classes
 from graphzoo.datasets.node.build import Parsed, proper_names
@@ -197,7 +197,8 @@ def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, li
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
-    names = [name.strip() for name in fields_of(first, path, quoted=_QUOTED)]
+    delimiter = table_delimiter(path, data) or ","
+    names = [name.strip() for name in fields_of(first, path, delimiter=delimiter, quoted=_QUOTED)]
     if header and _is_row(names[1:]):
         raise DataError(
             f"{path}, line 1: expected the names of the columns, got {first[:80]!r}\n"
@@ -207,7 +208,6 @@ def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, li
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     keys = [name if header else "" for name in names]
     keys = [key or str(number) * bool(number or not header) for number, key in enumerate(keys)]
-    delimiter = delimiter_of(first) or ","
     return parse_columns(data, path, keys, skipped=int(header), delimiter=delimiter, quoted=_QUOTED), names
 
 
@@ -336,13 +336,14 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     line = data.split(b"\n", 1)[0].decode()
     if not line.strip():
         raise DataError(f"{path}, line 1: blank; the first line has to be source,target")
-    first = [name.strip() for name in fields_of(line, path, quoted=_QUOTED)]
+    delimiter = table_delimiter(path, data)
+    first = [name.strip() for name in fields_of(line, path, delimiter=delimiter or ",", quoted=_QUOTED)]
     header = [name.lower() for name in first]
     has_header = all(end in header for end in _ENDS)
     if not has_header and not (len(first) == 2 and set(first) <= set(names)):
         raise DataError(
             f"{path}, line 1: expected the columns source and target, got {', '.join(first)[:80]}"
-            + ("" if delimiter_of(line) else "\nSeparate the columns by commas or tabs")
+            + ("" if delimiter else "\nSeparate the columns by commas or tabs")
         )
     ignored = [name for name in first if name.lower() not in _ENDS] if has_header else []
     if has_header and b"\n" not in data:

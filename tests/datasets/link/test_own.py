@@ -53,6 +53,7 @@ FORMS = {
     "header.csv": text([("x", *pair) for pair in RING], ",", header="kind,source,target\n"),
     "weights.csv": text([(*pair, "0.5") for pair in RING], ","),
     "comments.txt": text(RING, header="# a list\n% of links\n"),
+    "bars.csv": text(RING, "|"),
     "windows.csv": b"\xef\xbb\xbf" + text(RING, ",").replace(b"\n", b"\r\n"),
     "quoted.csv": text([(f'"{u}"', v) for u, v in RING], ","),
     "no-last-line-end.tsv": text(RING)[:-1],
@@ -534,6 +535,30 @@ def test_weights_and_attributes_after_numbered_nodes_are_ignored(write, behind):
     rows = [(str(u), f"{v}{behind}") for u, v in itertools.pairwise(range(30))]
     with pytest.warns(GraphzooDataWarning, match="ignored"):
         assert link_graph_from_files(write("weighted.txt", text(rows, " "))).num_nodes == 30
+
+
+def test_marks_within_the_names_of_a_csv_file_do_not_separate(write, quiet):
+    rows = [(f"sp|P{i}|A", f"sp|P{i + 1}|A") for i in range(40)]
+    names = {frozenset(pair) for pair in rows}
+    assert all_links(link_graph_from_files(write("uniprot.csv", text(rows, ",")))) == names
+    assert all_links(link_graph_from_files(write("uniprot2.csv", text(rows, ";")))) == names
+    quoted = [('"a;b;c"', '"d"'), *RING]
+    for name in ("quoted.csv", "quoted.txt"):
+        graph = link_graph_from_files(write(name, text(quoted, ",")))
+        assert all_links(graph) == {frozenset(("a;b;c", "d")), *map(frozenset, RING)}
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|"])
+def test_a_mark_in_both_of_two_words_is_ambiguous(write, mark):
+    rows = [(f"Smith{mark}J{i}", f"Doe{mark}A{i}") for i in range(40)]
+    with pytest.raises(DataError, match="edges.txt, line 1: .* may be two nodes separated by a blank, or"):
+        link_graph_from_files(write("edges.txt", text(rows, " ")))
+    # Both remedies can be followed.
+    tabs = link_graph_from_files(write("tabs.txt", text(rows)))
+    assert all_links(tabs) == {frozenset(pair) for pair in rows}
+    with pytest.warns(GraphzooDataWarning, match="1 further column ignored"):
+        columns = link_graph_from_files(write("edges.csv", text(rows, " ")))
+    assert frozenset(("Smith", "J0 Doe")) in all_links(columns)
 
 
 def test_the_attributes_that_networkx_writes_are_one_column(write, recwarn):
