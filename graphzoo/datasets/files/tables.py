@@ -26,7 +26,7 @@ _QUOTED_FIELD = re.compile(r'(?:^|(?<=[,;|\t])) *"(?:[^"]|"")*" *(?=[,;|\t]|$)')
 _MARK = b"\xef\xbb\xbf"
 _PEEKED, _PEEKED_LINES = 1 << 16, 100  # characters: below the limit of the csv module for a field
 _PEEKED_BYTES = 4 * _PEEKED  # enough for as many characters
-_GROUP = re.compile(r"(?<=_id)\(.*\)$")  # the `(Person)` of `:START_ID(Person)`
+_GROUP = re.compile(r"(?<=_id)\((.*)\)$", re.IGNORECASE)  # the `(Person)` of `:START_ID(Person)`
 _EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
@@ -265,6 +265,33 @@ def header_order(
     if repeated := [name for name in header if names.count(name) > 1]:
         raise DataError(f"{source}: column {repeated[0]!r} occurs twice; rename one")
     return [names.index(name) for name in header]
+
+
+def check_groups(titles: Sequence[str], ends: Sequence[Column], source: Path | str, first_line: int) -> None:
+    """Refuse an id in two groups of Neo4j, such as 1 in `:START_ID(User)` and in `:END_ID(Movie)`.
+
+    Neo4j numbers each group by itself, so these are different nodes, which would become one.
+
+    Args:
+        titles: The names of the columns of the two ends.
+        ends: The ids in these columns.
+        source: File name for messages.
+        first_line: The line of the first id.
+
+    Raises:
+        DataError: if the two groups differ and share an id.
+    """
+    one, other = (found[1] if (found := _GROUP.search(title.strip())) else "" for title in titles)
+    if not one or not other or one == other:
+        return
+    if shared := set(ends[0].names).intersection(ends[1].names):
+        line = first_line + ends[0].first(shared)
+        name = ends[0][line - first_line]
+        raise DataError(
+            f"{source}, line {line}: {name!r} is an id of {one} and an id of {other}; ids of {one} and of "
+            f"{other} are separate\nWrite the ids as {one}{name} and {other}{name}, and the header without "
+            "groups: :START_ID, :END_ID"
+        )
 
 
 def parse_columns(

@@ -16,6 +16,7 @@ from torch import Tensor
 from graphzoo.datasets.files.tables import (
     QUOTED,
     Column,
+    check_groups,
     clean,
     fields_of,
     header_order,
@@ -130,6 +131,8 @@ def read_edge_list(path: Path) -> EdgeList:
     for position in ends or (0, 1):
         column = Column.from_arrow(table[keys[position]])
         columns.append(Column(column.codes, [name.strip() for name in column.names]))
+    if ends is not None:
+        check_groups([fields[position] for position in ends], columns, path, first_line)
     others = [field.strip() for i, field in enumerate(fields) if i not in (ends or (0, 1))]
     notices = list(ignored_columns(str(path), others)) if ends else []
     if others and not ends:

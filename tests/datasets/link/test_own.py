@@ -396,6 +396,11 @@ def test_what_other_programs_write_above_links_is_no_link(write, above):
         (b"a\tb\n\xff\tc\n", "edges.tsv, line 2: not UTF-8"),
         (b"a\tb\rc\td\n", "edges.tsv, line 1: has a carriage return without a line feed"),
         (b"source\ttarget\n", "edges.tsv: no"),
+        (
+            b":END_ID(Movie),:START_ID(User)\n1,7\n2,1\n",
+            "edges.tsv, line 3: '1' is an id of User and an id of Movie; ids of User and of Movie are "
+            "separate\nWrite the ids as User1 and Movie1, and the header without groups: :START_ID, :END_ID",
+        ),
         (b"a\ta\n", "edges.tsv: no links; add some"),
         (
             b"a\tb\nb\tc\n",
