@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphzoo.datasets.files.tables import clean, fields_of, parse_columns, read_bytes, table_delimiter
 from graphzoo.datasets.files.text import ignored_columns, lookalikes, same_number
-from graphzoo.datasets.node.arrays import number_classes
+from graphzoo.datasets.node.arrays import notices_of_rounding, number_classes
 from graphzoo.datasets.node.build import Parsed, proper_names
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
 from graphzoo.errors import DataError, suggestion
@@ -50,11 +50,11 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
             f"{nodes}: no column of features, only {', '.join(table)}; if nodes have no features, give each "
             "a constant"
         )
-    x = _features(table, features, nodes)
+    x, rounding = _features(table, features, nodes)
     y, classes = _labels(table, labels, nodes, len(names), class_names)
     splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
     edge_index, ignored = _edges(edges, names, nodes)
-    notices = [*lookalikes(names, "nodes"), *ignored_columns(str(edges), ignored)]
+    notices = [*lookalikes(names, "nodes"), *rounding, *ignored_columns(str(edges), ignored)]
     if masks := [name for name in features if name.lower() in _MASKS]:
         notices.append(
             f"{', '.join(masks)}: read as features; give a split as a column {_SPLIT} of train, valid or test"
@@ -80,6 +80,7 @@ class NodeTable(NamedTuple):
     x: Tensor | None  # [N, F], float32; None if there are no features
     feature_names: tuple[str, ...]
     left_out: list[str]  # the columns of labels and splits
+    notices: list[str]
 
 
 def read_features(path: Path) -> NodeTable:
@@ -90,8 +91,8 @@ def read_features(path: Path) -> NodeTable:
     """
     table, names, labels, features = _read_nodes(path)
     left_out = [*labels, *([_SPLIT] if _SPLIT in table else [])]
-    x = _features(table, features, path) if features else None
-    return NodeTable(names, x, tuple(features), left_out)
+    x, rounding = _features(table, features, path) if features else (None, [])
+    return NodeTable(names, x, tuple(features), left_out, [f"{path}: {notice}" for notice in rounding])
 
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
@@ -148,7 +149,8 @@ def _is_label(column: str) -> bool:
     return column == _LABEL or column.startswith(f"{_LABEL}_")
 
 
-def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
+def _features(table: _Columns, columns: Sequence[str], path: Path) -> tuple[Tensor, list[str]]:
+    """Features [N, F], float32, and notices about them."""
     numbers = [_numbers(table[column]) for column in columns]
     bad = {column: row for column, (_, row) in zip(columns, numbers, strict=True) if row is not None}
     if bad:
@@ -170,7 +172,10 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
         if any(map(_NUMBER.fullmatch, columns)) and not any(map(_is_label, table)):
             remedy += "\n  if line 1 is a node, put a line with names above it, such as name,label,age"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, but features are numbers\n  {remedy}")
-    return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
+    # In double precision, as the next step to float32 must not hide that values become equal.
+    rounding = notices_of_rounding(zip(columns, (values for values, _ in numbers), strict=True))
+    x = np.stack([values.astype(np.float32) for values, _ in numbers], axis=1)
+    return torch.from_numpy(x), rounding
 
 
 def _as_number(text: str) -> str:
@@ -238,22 +243,24 @@ def _check_names(names: Sequence[str], path: Path, column: str) -> None:
         first[name] = position
 
 
-def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | None]:
+def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float64]], int | None]:
     """A column as numbers, and the first row that is not a finite number; a row with a word goes first."""
     import pyarrow
     from pyarrow import compute
 
     column = compute.utf8_trim_whitespace(column)
     try:
-        values: np.ndarray[Any, np.dtype[np.float32]] = compute.cast(column, pyarrow.float32()).to_numpy()
+        values: np.ndarray[Any, np.dtype[np.float64]] = compute.cast(column, pyarrow.float64()).to_numpy()
     except pyarrow.ArrowException:
         words = compute.utf8_lower(column)
         if compute.all(compute.is_in(words, value_set=pyarrow.array(["true", "false"]))).as_py():
             # pandas writes booleans in this way.
-            return compute.equal(words, "true").to_numpy().astype(np.float32), None
+            return compute.equal(words, "true").to_numpy().astype(np.float64), None
         wrong = [row for row, text in enumerate(column.to_pylist()) if not _is_number(text)]
-        return np.empty(0, np.float32), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
-    bad = np.flatnonzero(~np.isfinite(values))
+        return np.empty(0), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
+    # Values that are too large for float32 become infinite.
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(~np.isfinite(values.astype(np.float32)))
     return values, int(bad[0]) if bad.size else None
 
 
@@ -262,7 +269,7 @@ def _is_number(text: str) -> bool:
     from pyarrow import compute
 
     try:
-        compute.cast(pyarrow.scalar(text), pyarrow.float32())
+        compute.cast(pyarrow.scalar(text), pyarrow.float64())
     except pyarrow.ArrowException:
         return False
     return True

@@ -588,6 +588,21 @@ def test_features_in_memory_are_checked():
         link_graph_from_edges(edges, x)
 
 
+def test_features_that_become_equal_give_a_warning(write, tmp_path):
+    values = 1_700_000_000 + np.arange(40)
+    edges = np.array([range(40), [*range(1, 40), 0]])
+    with pytest.warns(GraphzooDataWarning, match="feature '0': different values become equal"):
+        link_graph_from_edges(torch.from_numpy(edges), torch.from_numpy(values[:, None]))
+    np.savez(tmp_path / "arrays.npz", edge_index=edges, x=values[:, None])
+    with pytest.warns(GraphzooDataWarning, match="arrays.npz: feature '0': different values become equal"):
+        link_graph_from_files(tmp_path / "arrays.npz")
+    rows = [(f"n{i}", str(value)) for i, value in enumerate(values)]
+    folder = write_parts(write, train=None, valid=None, test=None, edges=RING)
+    (folder / "nodes.csv").write_bytes(text(rows, ",", "name,time\n"))
+    with pytest.warns(GraphzooDataWarning, match="nodes.csv: feature 'time': different values become equal"):
+        link_graph_from_files(folder)
+
+
 @pytest.mark.parametrize("name", ["val", "validation", "dev"])
 def test_other_names_of_the_validation_file(write, name):
     negatives = {"valid_neg": [("n0", "n9")], "test_neg": [("n0", "n8")]}

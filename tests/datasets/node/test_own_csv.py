@@ -428,6 +428,23 @@ def test_commas_in_a_name_of_a_column(tables):
     assert graph.feature_names == ("age", "income, net")
 
 
+def test_values_that_become_equal_give_a_warning(tables, recwarn):
+    """Such as seconds since 1970, which float32 rounds to multiples of 128."""
+    seconds = [1700000000, 1700000001, 1700000030, 1700000060]
+    rows = [f"n{n},{'xy'[n % 2]},{s},{s - seconds[0]},{n}" for n, s in enumerate(seconds)]
+    edges = "source,target\nn0,n1\n"
+    folder = tables(nodes_of(*rows, header="id,label,time,age,f"), edges)
+    node_graph_from_files(folder)
+    assert "feature 'time': different values become equal" in str(recwarn.pop().message)
+    # The remedy can be followed; and large values that stay different need none.
+    rows = [f"n{n},{'xy'[n % 2]},{s - seconds[0]},{n}e30,{1 << 24}" for n, s in enumerate(seconds)]
+    assert node_graph_from_files(tables(nodes_of(*rows, header="id,label,time,f,g"), edges)).x[1, 0] == 1
+    (folder / "nodes.csv").write_text(nodes_of("n0,16777217", "n1,16777216", header="id,f"))
+    assert not recwarn.list
+    table = own_csv.read_features(folder / "nodes.csv")
+    assert table.x.shape == (2, 1) and "nodes.csv: feature 'f': different" in table.notices[0]
+
+
 def test_true_and_false_are_read_as_1_and_0(tables):
     """`pandas.get_dummies` makes such columns."""
     text = "id,label,red,f\nann,a,True,1\nbob,b,False,2\ncy,a,true,3\n"
