@@ -80,12 +80,11 @@ def read_edge_list(path: Path) -> EdgeList:
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
     skipped = len(comments)
-    if data[:14].lower() == b"%%matrixmarket":
+    if is_matrix := data[:14].lower() == b"%%matrixmarket":
         # Below its comments, and perhaps blank lines, stand the sizes of the matrix.
         rest = islice(io.BytesIO(data), skipped, None)
         skipped += 1 + sum(1 for _ in takewhile(lambda line: not line.strip(), rest))
         _check_square(data.split(b"\n", skipped)[:skipped][-1], f"{path}, line {skipped}")
-    doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""
     if not first.strip():
@@ -116,6 +115,13 @@ def read_edge_list(path: Path) -> EdgeList:
             "comma, semicolon, bar or space"
         )
     ends = header_order(fields, HEADERS, f"{path}, line {skipped + 1}")
+    first_line = skipped + 1 + (ends is not None)
+    if ends is None and comments and not is_matrix:
+        last = _fields_of_comment(comments[-1].decode(), delimiter)
+        # Words of a sentence could be names of columns, too.
+        if len(last) == len(fields) and (ends := header_order(last, HEADERS, f"{path}, line {skipped}")):
+            fields = last
+            comments.pop()
     if ends is None:
         _check_separator(first, delimiter, path, skipped + 1)
     if ends is None and delimiter == " " and not _is_weighted(fields):
@@ -125,7 +131,6 @@ def read_edge_list(path: Path) -> EdgeList:
             "source target ..."
         )
     keys = [str(number) for number in range(len(fields))]
-    first_line = skipped + 1 + (ends is not None)
     table = parse_columns(data, path, keys, skipped=first_line - 1, delimiter=delimiter)
     columns = []
     for position in ends or (0, 1):
@@ -138,6 +143,7 @@ def read_edge_list(path: Path) -> EdgeList:
     if others and not ends:
         further = f"{counted(len(others), 'further column')} ignored"
         notices.append(f"{path}: columns 1 and 2 are read as source and target, {further}")
+    doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     if doubtful > 1:  # a single such line is taken for a header
         counts = counted(doubtful, "line")
         notices.append(
@@ -155,6 +161,14 @@ def read_edge_list(path: Path) -> EdgeList:
             hint = "" if position or ends else "; if it is a header, name the columns source, target"
             raise DataError(f"{links.where(position)}: a node without a name; name it or drop the line{hint}")
     return links
+
+
+def _fields_of_comment(comment: str, delimiter: str) -> list[str]:
+    line = comment.rstrip("\n").lstrip("#% ")
+    try:
+        return line.split() if delimiter == " " else fields_of(line, "", delimiter=delimiter)
+    except DataError:  # a quote in a sentence
+        return []
 
 
 def _check_separator(line: str, delimiter: str, path: Path, number: int) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.datasets import DataError, GraphzooDataWarning, link_graph_from_edges, link_graph_from_files
 from graphzoo.datasets.link import own
+from graphzoo.datasets.link.edge_list import read_edge_list
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.errors import UsageError
 
@@ -194,6 +195,26 @@ def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, recwarn, h
     (said,) = [str(warning.message) for warning in recwarn]
     assert "edges.csv, line 1 looks like a header and was read as a link" in said
     assert "name the columns source, target" in said and graph.num_nodes == 42
+
+
+@pytest.mark.parametrize(("header", "separator"), [("# target\tsource\n", "\t"), ("#Target Source\n", " ")])
+def test_a_header_in_a_comment_gives_the_order(write, quiet, header, separator):
+    above = "# by hand\n" + header
+    links = read_edge_list(write("edges.txt", text(RING, separator, header=above)))
+    assert [*zip(links.target, links.source, strict=True)] == RING and links.where(0).endswith("line 3")
+
+
+def test_a_header_in_a_comment_names_the_columns(write, recwarn):
+    rows = [("0.5", *pair) for pair in RING]
+    graph = link_graph_from_files(write("edges.csv", text(rows, ",", "#weight,source,target\n")))
+    assert all_links(graph) == {frozenset(pair) for pair in RING}
+    assert [str(warning.message).split(": ")[-1] for warning in recwarn] == ["column weight is ignored"]
+
+
+def test_a_sentence_above_links_is_no_header(write, quiet):
+    for sentence in ('# edges from "a to b, c"\n', "% from source to target\n", "# target, source\n"):
+        links = read_edge_list(write("edges.txt", text(RING, header=sentence)))
+        assert [*zip(links.source, links.target, strict=True)] == RING
 
 
 def test_names_with_a_dot_are_no_header(write, quiet):
