@@ -121,21 +121,17 @@ def read_facts(path: Path, entities: Vocabulary, relations: Vocabulary) -> Colum
 def read_names(path: Path, known: _Names | None = None, *, skips: bool = False) -> list[str]:
     """Read the names in the first column of a file, such as a table of predictions.
 
-    Blank lines and a header are skipped. With `known`, unknown names are refused with a `UsageError`, or left
-    out if `skips`, and a first line that is a known name is not taken for a header.
+    If the first line has no known name at its beginning, and calls another column node, id or the like, the
+    names are in that column. Blank lines and a header are skipped. With `known`, unknown names are refused
+    with a `UsageError`, or left out if `skips`, and a first line that is a known name is not taken for a
+    header.
     """
     is_csv = _is_csv(path)
-    rows = []
-    for line, fields in _rows(path, is_csv=is_csv):
-        whole = ",".join(fields).strip()  # a file with one name per line may have commas in names
-        is_name = is_csv and known is not None and known.get(whole) is not None
-        is_kept = known is not None and known.get(fields[0]) is not None  # with its blanks
-        rows.append((line, whole if is_name else fields[0] if is_kept else fields[0].strip()))
-    header = _first_of(rows[0][1]) if rows and is_csv else ""
-    if header.lower() in _NAME_HEADERS and header != rows[0][1]:
-        rows = [(line, _first_of(name)) for line, name in rows]  # the separator is the semicolon
-    if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
-        rows = rows[1:]
+    table = list(_rows(path, is_csv=is_csv))
+    if table and (column := _column_of_names(table[0][1], known)):
+        rows = _names_in(table, column, known, path)
+    else:
+        rows = _first_names(table, known, is_csv=is_csv)
     if not rows:
         raise UsageError(f"{path}: no name found; write one per line")
     lines, names = map(list, zip(*rows, strict=True))
@@ -154,6 +150,52 @@ def read_names(path: Path, known: _Names | None = None, *, skips: bool = False) 
             hint = f"\n  line {line} has no name in its first column; write it, or drop the line"
         names = [names[row] for row in problems.check(hint).tolist()]
     return names
+
+
+def _column_of_names(fields: Sequence[str], known: _Names | None) -> int:
+    """The position of a column of names after the first one in a header; 0 if there is none."""
+    titles = [title.strip().lower() for title in fields]
+    if not titles[0] or titles[0] in _NAME_HEADERS:  # without a name, the first one may be an index
+        return 0
+    names = (fields[0], fields[0].strip(), ",".join(fields).strip())
+    if known is not None and any(known.get(name) is not None for name in names):
+        return 0
+    return next((position for position, title in enumerate(titles) if title in _NAME_HEADERS), 0)
+
+
+def _first_names(
+    table: Sequence[tuple[int, list[str]]], known: _Names | None, *, is_csv: bool
+) -> list[tuple[int, str]]:
+    """Lines and names of the first column, without a header."""
+    rows = []
+    for line, fields in table:
+        whole = ",".join(fields).strip()  # a file with one name per line may have commas in names
+        is_name = is_csv and known is not None and known.get(whole) is not None
+        rows.append((line, whole if is_name else _name(fields[0], known)))
+    header = _first_of(rows[0][1]) if rows and is_csv else ""
+    if header.lower() in _NAME_HEADERS and header != rows[0][1]:
+        rows = [(line, _first_of(name)) for line, name in rows]  # the separator is the semicolon
+    if rows and rows[0][1].lower() in _NAME_HEADERS and (known is None or known.get(rows[0][1]) is None):
+        rows = rows[1:]
+    return rows
+
+
+def _name(field: str, known: _Names | None) -> str:
+    """A name with its blanks at the ends if it is known with them, else without."""
+    return field if known is not None and known.get(field) is not None else field.strip()
+
+
+def _names_in(
+    table: Sequence[tuple[int, list[str]]], column: int, known: _Names | None, path: Path
+) -> list[tuple[int, str]]:
+    """Lines and names of a column that the first line names."""
+    title = table[0][1][column].strip()
+    rows = []
+    for line, fields in table[1:]:
+        if not "".join(fields[column : column + 1]).strip():
+            raise UsageError(f"{path}, line {line}: no name in column {title!r}; write it, or drop the line")
+        rows.append((line, _name(fields[column], known)))
+    return rows
 
 
 def _first_of(fields: str) -> str:

@@ -28,7 +28,7 @@ from graphzoo.datasets.in_memory import is_from, links_in_memory, refuse_data_mo
 from graphzoo.datasets.link.edge_list import headers_read_as_links, number_nodes, read_edge_list
 from graphzoo.datasets.link.own import whole_number
 from graphzoo.datasets.link.pairs import distinct_links
-from graphzoo.datasets.node.arrays import LABELS_AND_SPLITS, link_parts, notices_of_edges
+from graphzoo.datasets.node.arrays import LABELS_AND_SPLITS, link_parts, notices_of_edges, notices_of_features
 from graphzoo.datasets.node.build import number_names, proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import UsageError
@@ -123,7 +123,7 @@ def load_link_source(source: LinkGraphSource, *, directed: bool = False) -> Link
 def _from_parts(content: Mapping[str, Any], origin: str, directed: bool) -> LinkGraph:
     """The graph of arrays (edges, features, names) in memory or of an `.npz` file."""
     edge_index, x, names = link_parts(content, origin)
-    for notice in notices_of_edges(content):
+    for notice in [*notices_of_edges(content), *notices_of_features(content.get("x"))]:
         warn(f"{origin}: {notice}")
     if not names:
         count = whole_number(content.get("num_nodes"), f"{origin}: num_nodes")
@@ -141,7 +141,8 @@ def _from_one_list(path: Path, *, directed: bool) -> LinkGraph:
     listed = read_edge_list(edges)
     node_names, pairs = number_nodes({"edges": listed}, table and table.names, nodes)
     alike = [f"{edges}: {notice}" for notice in lookalikes(node_names, "nodes")]
-    for notice in [*listed.notices, *headers_read_as_links([listed]), *alike]:
+    rounding = table.notices if table is not None else []
+    for notice in [*listed.notices, *rounding, *headers_read_as_links([listed]), *alike]:
         warn(notice)
     x, features = (None, ()) if table is None else (table.x, table.feature_names)
     return _message_graph(str(edges), node_names, pairs["edges"], x, features, directed=directed)

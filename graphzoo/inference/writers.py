@@ -70,8 +70,14 @@ def check_output(path: str, *, overwrite: bool = False, inputs: Sequence[Path] =
         raise UsageError(
             f"--out {path}: cannot create the folder {target.parent}: {error.strerror}"
         ) from error
-    if not os.access(target.parent, os.W_OK):
-        raise UsageError(f"--out {path}: the folder {target.parent} is not writable")
+    folder = _followed(path).parent
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise UsageError(f"--out {path}: the folder {folder} is not writable")
+
+
+def _followed(path: str) -> Path:
+    """The file that a path leads to, so that a link stays one and its file is replaced."""
+    return Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
 
 
 def _same_file(one: Path, other: Path) -> bool:
@@ -140,7 +146,7 @@ def _write_file(tables: Iterable[pd.DataFrame], path: str, *, quotes: bool) -> i
         counts.append(_write_text(tables, text, kind, quotes=quotes))
         text.detach()  # flushes, and leaves the file open
 
-    write_atomically(Path(path), write)
+    write_atomically(_followed(path), write)
     return counts[0]
 
 

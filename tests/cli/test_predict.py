@@ -664,6 +664,16 @@ def test_names_with_a_carriage_return_are_read_back(tmp_path, kind):
     pd.testing.assert_frame_equal(found, table, check_dtype=False)
 
 
+def test_a_link_to_a_file_of_answers_stays_one(tmp_path):
+    (tmp_path / "other").mkdir()
+    held, out = tmp_path / "other" / "held.csv", tmp_path / "answers.csv"
+    held.write_text("old\n")
+    out.symlink_to(held)
+    writers.check_output(str(out), overwrite=True)
+    writers.write_tables([pd.DataFrame({"head": ["a"]})], str(out))
+    assert out.is_symlink() and held.read_text() == "head\na\n" and os.listdir(held.parent) == [held.name]
+
+
 def test_tsv_is_quoted_in_every_row_or_in_none(tmp_path):
     plain = pd.DataFrame({"head": ['a"b', '"p"'], "score": [0.5, 0.25]})
     broken = pd.DataFrame({"head": ["l\tm", '"q"'], "score": [2.0, 1.0]})

@@ -87,6 +87,24 @@ def test_a_table_of_predictions_is_read_as_names(tmp_path, header):
     assert read_names(table, known) == [*first, "a, b", "c"]
 
 
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_header_may_name_another_column_than_the_first(tmp_path, separator):
+    """Else ages that are names of nodes would be read, and with `skips` the others left out."""
+    from graphzoo.inference.queries import read_names
+
+    path, known = (
+        tmp_path / ("table.csv" if separator == "," else "table.tsv"),
+        NodeNames(["1", "31", "c"], 3),
+    )
+    path.write_text("age,Node\n31,1\n45, c \n".replace(",", separator))
+    for skips in (False, True):
+        assert read_names(path, known, skips=skips) == ["1", "c"]
+    assert read_names(path, NodeNames(["age", "31", "45"], 3)) == ["age", "31", "45"]  # known names
+    path.write_text("age,node\n31,1\n45\n".replace(",", separator))
+    with pytest.raises(UsageError, match="line 3: no name in column 'node'; write it, or drop the line"):
+        read_names(path, known)
+
+
 def test_a_csv_file_of_names_may_have_commas_in_names(tmp_path):
     from graphzoo.inference.queries import read_names
 

@@ -21,9 +21,12 @@ from graphzoo.system.regular_files import read_regular
 
 # Delimiters with which double quotes enclose a field.
 QUOTED = ",;"
+# A field in double quotes. Quotes inside a field, as in 5" of 6", enclose nothing.
+_QUOTED_FIELD = re.compile(r'(?:^|(?<=[,;|\t])) *"(?:[^"]|"")*" *(?=[,;|\t]|$)')
 _MARK = b"\xef\xbb\xbf"
 _PEEKED, _PEEKED_LINES = 1 << 16, 100  # characters: below the limit of the csv module for a field
-_GROUP = re.compile(r"(?<=_id)\(.*\)$")  # the `(Person)` of `:START_ID(Person)`
+_PEEKED_BYTES = 4 * _PEEKED  # enough for as many characters
+_GROUP = re.compile(r"(?<=_id)\((.*)\)$", re.IGNORECASE)  # the `(Person)` of `:START_ID(Person)`
 _EXCEL = re.compile(rb'"?sep=.?"?(\n|$)')  # a first line for Excel
 # The first bytes of files that are not text, with the kind of file.
 _BINARY = (
@@ -153,14 +156,45 @@ def clean(data: bytes, source: str) -> bytes:
     return data
 
 
+def is_csv(path: Path) -> bool:
+    """Whether the name of a file ends in .csv, also if it is compressed."""
+    return ".csv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+
+
+def unquoted(line: str) -> str:
+    """A line without its fields in double quotes."""
+    return _QUOTED_FIELD.sub("", line)
+
+
 def delimiter_of(line: str) -> str:
     r"""The delimiter of a line: a tab, else the most frequent of comma, semicolon and bar, else "".
 
-    >>> delimiter_of("a;b;c, d"), delimiter_of("a, b\tc"), delimiter_of("ann bob")
-    (';', '\t', '')
+    Marks in double quotes do not count.
+
+    >>> delimiter_of("a;b;c, d"), delimiter_of("a, b\tc"), delimiter_of("ann bob"), delimiter_of('"a;b;c",d')
+    (';', '\t', '', ',')
     """
+    line = unquoted(line)
     mark = "\t" if "\t" in line else max(",;|", key=line.count)
     return mark if mark in line else ""
+
+
+def table_delimiter(path: Path, data: bytes) -> str:
+    """The delimiter of a table whose first row begins `data`, or "": `delimiter_of` the first line.
+
+    If the name has `.csv`, a bar counts only if there is no comma and no semicolon, and all lines tell which
+    of these it is (see `csv_delimiter`).
+
+    >>> table_delimiter(Path("links.csv"), b"sp|P1|A,sp|P2|B"), table_delimiter(Path("links.csv"), b"a|b")
+    (',', '|')
+    """
+    first = data.split(b"\n", 1)[0].decode()
+    mark = delimiter_of(first)
+    marks = [mark for mark in ",;" if mark in unquoted(first)]
+    if mark in ("", "\t") or not is_csv(path) or not marks:
+        return mark
+    best = csv_delimiter(data[:_PEEKED_BYTES].decode(errors="ignore"), least=2)
+    return best if best in marks else marks[0]
 
 
 def csv_delimiter(text: str, *, least: int) -> str:
@@ -194,9 +228,10 @@ def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
         return [0]
 
 
-def fields_of(line: str, source: Path | str, number: int = 1, *, quoted: str = QUOTED) -> list[str]:
+def fields_of(
+    line: str, source: Path | str, number: int = 1, *, delimiter: str, quoted: str = QUOTED
+) -> list[str]:
     """The fields of one line; with a delimiter of `quoted`, double quotes enclose a field."""
-    delimiter = delimiter_of(line) or ","
     if delimiter not in quoted:
         return line.split(delimiter)
     try:
@@ -232,6 +267,33 @@ def header_order(
     return [names.index(name) for name in header]
 
 
+def check_groups(titles: Sequence[str], ends: Sequence[Column], source: Path | str, first_line: int) -> None:
+    """Refuse an id in two groups of Neo4j, such as 1 in `:START_ID(User)` and in `:END_ID(Movie)`.
+
+    Neo4j numbers each group by itself, so these are different nodes, which would become one.
+
+    Args:
+        titles: The names of the columns of the two ends.
+        ends: The ids in these columns.
+        source: File name for messages.
+        first_line: The line of the first id.
+
+    Raises:
+        DataError: if the two groups differ and share an id.
+    """
+    one, other = (found[1] if (found := _GROUP.search(title.strip())) else "" for title in titles)
+    if not one or not other or one == other:
+        return
+    if shared := set(ends[0].names).intersection(ends[1].names):
+        line = first_line + ends[0].first(shared)
+        name = ends[0][line - first_line]
+        raise DataError(
+            f"{source}, line {line}: {name!r} is an id of {one} and an id of {other}; ids of {one} and of "
+            f"{other} are separate\nWrite the ids as {one}{name} and {other}{name}, and the header without "
+            "groups: :START_ID, :END_ID"
+        )
+
+
 def parse_columns(
     data: bytes,
     source: Path | str,
@@ -257,7 +319,7 @@ def parse_columns(
         The columns by their names in `keys`.
 
     Raises:
-        DataError: if a line has another number of fields, or quotes do not match.
+        DataError: if a line has another number of fields, quotes do not match, or a value has a line break.
     """
     # imported here: only reading needs it
     import pyarrow
@@ -288,6 +350,8 @@ def parse_columns(
         )
     except pyarrow.ArrowException as error:
         raise DataError(f"{source}: not a readable table ({reason(error)}); check the quotes") from error
+    if delimiter in quoted and b'"' in data:
+        _check_line_breaks(table, source, skipped + 1, wrong)
     if wrong:
         row = wrong[0]
         more = f"; {len(wrong):,} such lines" if len(wrong) > 1 else ""
@@ -305,3 +369,28 @@ def parse_columns(
             f"({row.text[:80]!r}){more}\n  {remedy}"
         )
     return {key: table.column(position) for position, key in enumerate(keys)}
+
+
+def _check_line_breaks(table: Any, source: Path | str, first_line: int, wrong: Sequence[Any]) -> None:
+    """Refuse a value with a line break: two stray quotes in lines apart would swallow the lines between.
+
+    All columns are checked, also those that are not used. `wrong` has the rows that Arrow left out.
+    """
+    from pyarrow import compute
+
+    found = []
+    for column in table.columns:
+        has_break = compute.match_substring(column, "\n")
+        if (row := compute.index(has_break, value=True).as_py()) >= 0:
+            found.append((row, column[row].as_py()))
+    # Up to the first line break, Arrow's number of a row is that of its line.
+    end = wrong[0].number - first_line if wrong else len(table)
+    if found and min(found)[0] < end:
+        row, value = min(found)
+        line = first_line + row
+    elif wrong and "\n" in wrong[0].text:
+        line, value = wrong[0].number, wrong[0].text
+    else:
+        return
+    shown = repr(value if len(value) <= 80 else value[:77] + "...")
+    raise DataError(f"{source}, line {line}: {shown} has a line break; remove it, and check the quotes")

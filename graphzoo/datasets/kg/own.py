@@ -153,7 +153,7 @@ def _load_own(
 
     paths = sorted((split, str(path)) for split, path in files.items())
     # A file with texts of entities and one with texts of relations may have the same bytes.
-    key = f"5\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
+    key = f"6\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:

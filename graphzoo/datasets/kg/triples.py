@@ -18,6 +18,7 @@ import numpy as np
 
 from graphzoo.datasets.files.tables import (
     Column,
+    check_groups,
     clean,
     column_name,
     csv_delimiter,
@@ -309,8 +310,7 @@ def _read_plain(data: bytes, source: str, separator: str) -> Columns:
         raise DataError(_wrong_columns(source, line + 1, content, found, bad.size, form, are_all=are_all))
     keys = [str(position) for position in range(form.width)]
     table = parse_columns(data, source, keys, skipped=form.skipped, delimiter=separator, is_checked=True)
-    head, relation, tail = (Column.from_arrow(table[str(position)]) for position in form.order)
-    return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
+    return form.columns([Column.from_arrow(table[str(position)]) for position in form.order], source)
 
 
 def _read_quoted(data: bytes, source: str, separator: str) -> Columns:
@@ -343,8 +343,7 @@ def _read_quoted(data: bytes, source: str, separator: str) -> Columns:
         found, are_all = len(rows[bad[0]]), len(bad) == len(rows) - bool(form.header)
         raise DataError(_wrong_columns(source, line + 1, content, found, len(bad), form, are_all=are_all))
     rows = rows[form.skipped - form.comments :]
-    head, relation, tail = (Column.encode([row[position] for row in rows]) for position in form.order)
-    return Columns(head, relation, tail, source, 1 + form.skipped, notices=form.notices(source))
+    return form.columns([Column.encode([row[position] for row in rows]) for position in form.order], source)
 
 
 @dataclass(frozen=True)
@@ -381,6 +380,14 @@ class _Form:
     def skipped(self) -> int:
         """Lines before the first triple."""
         return self.comments + bool(self.header)
+
+    def columns(self, parts: Sequence[Column], source: str) -> Columns:
+        """The triples, from heads, relations and tails."""
+        head, relation, tail = parts
+        if self.header:
+            titles = [self.header[self.order[0]], self.header[self.order[2]]]
+            check_groups(titles, (head, tail), source, 1 + self.skipped)
+        return Columns(head, relation, tail, source, 1 + self.skipped, notices=self.notices(source))
 
     def notices(self, source: str) -> tuple[str, ...]:
         ignored = ignored_columns(source, [name for i, name in enumerate(self.header) if i not in self.order])

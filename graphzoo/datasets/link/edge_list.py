@@ -16,19 +16,25 @@ from torch import Tensor
 from graphzoo.datasets.files.tables import (
     QUOTED,
     Column,
+    check_groups,
     clean,
-    delimiter_of,
     fields_of,
     header_order,
+    is_csv,
     parse_columns,
     read_bytes,
+    table_delimiter,
+    unquoted,
 )
 from graphzoo.datasets.files.text import ignored_columns, same_number
 from graphzoo.errors import DataError, suggestion
 from graphzoo.system.units import counted
 
 _COMMENTS = (b"#", b"%")
+_PEEKED = 1 << 18  # bytes
 _MARKED_LINK = re.compile(rb"[#%][^\s#%,;|]+[\t,;|][^\s,;|]+")  # two names, the first begins with # or %
+# Two nodes and a dict of attributes, as NetworkX writes; the commas belong to the dict.
+_ATTRIBUTED = re.compile(r" *[^\s{]+ +[^\s{]+ +\{[^\t]*\} *")
 # Names of the two ends in a header.
 HEADERS = (
     ("source", "target"),
@@ -74,18 +80,23 @@ def read_edge_list(path: Path) -> EdgeList:
     data = clean(read_bytes(path), str(path)).rstrip(b"\n")
     comments = [*takewhile(lambda line: line.startswith(_COMMENTS), io.BytesIO(data))]
     skipped = len(comments)
-    if data[:14].lower() == b"%%matrixmarket":
+    if is_matrix := data[:14].lower() == b"%%matrixmarket":
         # Below its comments, and perhaps blank lines, stand the sizes of the matrix.
         rest = islice(io.BytesIO(data), skipped, None)
         skipped += 1 + sum(1 for _ in takewhile(lambda line: not line.strip(), rest))
         _check_square(data.split(b"\n", skipped)[:skipped][-1], f"{path}, line {skipped}")
-    doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     lines = data.split(b"\n", skipped + 1)
     first = lines[skipped].decode() if len(lines) > skipped else ""
     if not first.strip():
         problem = "no links" if len(lines) <= skipped + 1 else f"line {skipped + 1} is blank"
         raise DataError(f"{path}: {problem}; write one link per line: two nodes, separated by a tab")
-    delimiter = delimiter_of(first) or " "
+    # The second part is all other lines, of which the first ones tell the delimiter.
+    body = b"\n".join([lines[skipped], *(rest[:_PEEKED] for rest in lines[skipped + 1 :])])
+    if _ATTRIBUTED.fullmatch(first):
+        # The dicts of two links may have different numbers of words.
+        data, body = (re.sub(rb"(?m) \{.*\} *$", b" {}", each) for each in (data, body))
+        first = re.sub(r" \{.*", " {}", first)
+    delimiter = table_delimiter(path, body) or " "
     if delimiter == " " and first.startswith('"') and first.count('"') == 1:
         raise DataError(
             f"{path}, line {skipped + 1}: the quote of {first[:80]} is not closed in this line; a name "
@@ -95,13 +106,24 @@ def read_edge_list(path: Path) -> EdgeList:
         # Several spaces are one separator, and spaces at the ends of a line are none.
         data = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", data))
         first = " ".join(first.split())
-    fields = first.split(" ") if delimiter == " " else fields_of(first, path, skipped + 1)
+    fields = (
+        first.split(" ") if delimiter == " " else fields_of(first, path, skipped + 1, delimiter=delimiter)
+    )
     if len(fields) < 2:
         raise DataError(
             f"{path}, line {skipped + 1}: expected two nodes, got {first[:80]!r}; separate them by a tab, "
             "comma, semicolon, bar or space"
         )
     ends = header_order(fields, HEADERS, f"{path}, line {skipped + 1}")
+    first_line = skipped + 1 + (ends is not None)
+    if ends is None and comments and not is_matrix:
+        last = _fields_of_comment(comments[-1].decode(), delimiter)
+        # Words of a sentence could be names of columns, too.
+        if len(last) == len(fields) and (ends := header_order(last, HEADERS, f"{path}, line {skipped}")):
+            fields = last
+            comments.pop()
+    if ends is None:
+        _check_separator(first, delimiter, path, skipped + 1)
     if ends is None and delimiter == " " and not _is_weighted(fields):
         raise DataError(
             f"{path}, line {skipped + 1}: {first[:80]!r} has {len(fields)} columns separated by spaces, but "
@@ -109,17 +131,19 @@ def read_edge_list(path: Path) -> EdgeList:
             "source target ..."
         )
     keys = [str(number) for number in range(len(fields))]
-    first_line = skipped + 1 + (ends is not None)
     table = parse_columns(data, path, keys, skipped=first_line - 1, delimiter=delimiter)
     columns = []
     for position in ends or (0, 1):
         column = Column.from_arrow(table[keys[position]])
         columns.append(Column(column.codes, [name.strip() for name in column.names]))
+    if ends is not None:
+        check_groups([fields[position] for position in ends], columns, path, first_line)
     others = [field.strip() for i, field in enumerate(fields) if i not in (ends or (0, 1))]
     notices = list(ignored_columns(str(path), others)) if ends else []
     if others and not ends:
         further = f"{counted(len(others), 'further column')} ignored"
         notices.append(f"{path}: columns 1 and 2 are read as source and target, {further}")
+    doubtful = sum(1 for comment in comments if _MARKED_LINK.fullmatch(comment.rstrip()))
     if doubtful > 1:  # a single such line is taken for a header
         counts = counted(doubtful, "line")
         notices.append(
@@ -136,10 +160,28 @@ def read_edge_list(path: Path) -> EdgeList:
             position = column.first({""})
             hint = "" if position or ends else "; if it is a header, name the columns source, target"
             raise DataError(f"{links.where(position)}: a node without a name; name it or drop the line{hint}")
-        if broken := [name for name in column.names if "\n" in name]:
-            where = links.where(column.first(broken[:1]))
-            raise DataError(f"{where}: the name {broken[0]!r} has a line break; remove it")
     return links
+
+
+def _fields_of_comment(comment: str, delimiter: str) -> list[str]:
+    line = comment.rstrip("\n").lstrip("#% ")
+    try:
+        return line.split() if delimiter == " " else fields_of(line, "", delimiter=delimiter)
+    except DataError:  # a quote in a sentence
+        return []
+
+
+def _check_separator(line: str, delimiter: str, path: Path, number: int) -> None:
+    """Refuse a first link of two words that both have the delimiter: does it separate, or the blank?"""
+    words = unquoted(line).split()
+    if delimiter in "\t " or is_csv(path) or len(words) != 2:
+        return
+    if all(delimiter in word.strip(delimiter) for word in words):
+        raise DataError(
+            f"{path}, line {number}: {line[:80]!r} may be two nodes separated by a blank, or columns "
+            f"separated by {delimiter!r}\nSeparate the nodes by a tab; or, if {delimiter!r} separates them, "
+            "give the file a name that ends in .csv"
+        )
 
 
 def _check_square(sizes: bytes, where: str) -> None:

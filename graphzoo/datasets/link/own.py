@@ -20,7 +20,7 @@ from graphzoo.datasets.link.edge_list import EdgeList, headers_read_as_links, nu
 from graphzoo.datasets.link.graph import SPLITS, LinkGraph, LinkSplit
 from graphzoo.datasets.link.pairs import distinct_links, in_keys, pair_keys
 from graphzoo.datasets.link.splits import draw_link_split, draw_non_links
-from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_of_links
+from graphzoo.datasets.node.arrays import checked_features, link_parts, notices_of_features, notices_of_links
 from graphzoo.datasets.node.build import proper_names
 from graphzoo.datasets.node.own_csv import read_features
 from graphzoo.errors import DataError, UsageError, nearest
@@ -50,8 +50,9 @@ def link_graph_from_files(
 
     A file has one link per line: the names or numbers of two nodes. They are in the first two columns, or in
     the columns that a header calls `source` and `target`. The first line decides whether tabs, commas,
-    semicolons, bars or spaces separate the columns. Other columns, such as weights, are ignored. Lines at the
-    top that begin with # or % are comments.
+    semicolons, bars or spaces separate the columns; in a `.csv`, bars do so only if it has no comma and no
+    semicolon. Other columns, such as weights, are ignored. Lines at the top that begin with # or % are
+    comments.
 
     Args:
         path: One of
@@ -84,7 +85,7 @@ def link_graph_from_files(
         return _parse(files, name, split_index, directed)
 
     listed = [(part, str(file)) for part, file in files.items()]
-    purpose = f"own links 9\n{name}\n{split_index} {directed}\n{listed}"
+    purpose = f"own links 10\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
     folder = next(iter(paths_of(path, _FORMS)))
     for notice in _unread(folder, files) if folder.is_dir() else ():
@@ -141,7 +142,9 @@ def link_graph_from_edges(
             f"{name}: expected edge_index [2, E] of int64, got {list(edge_index.shape)} of "
             f"{str(edge_index.dtype).removeprefix('torch.')}{hint}"
         )
-    x = None if x is None else checked_features(x, name)
+    given, x = x, None if x is None else checked_features(x, name)
+    for notice in notices_of_features(given):
+        warn(f"{name}: {notice}")
     named = int(edge_index.max()) + 1 if edge_index.numel() else 0
     count = num_nodes if num_nodes is not None else named if x is None else x.shape[0]
     if named > count or (edge_index.numel() and int(edge_index.min()) < 0):
@@ -218,6 +221,7 @@ def _parse(
     notices = [notice for part in lists.values() for notice in part.notices]
     notices += headers_read_as_links(lists.values())
     table = read_features(files[_NODES]) if _NODES in files else None
+    notices += table.notices if table is not None else []
     if table is not None and table.left_out:
         columns = "column" + "s" * (len(table.left_out) > 1)
         notices.append(f"{files[_NODES]}: {columns} {', '.join(table.left_out)} left out, not features")

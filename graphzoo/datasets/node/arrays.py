@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ _INDICES |= {"valid_mask", "valid_masks"}
 _OF_LOADERS = {"n_id", "e_id", "input_id", "batch_size", "num_sampled_nodes", "num_sampled_edges"}
 _OWN_SPLIT = re.compile(r"(pos_|neg_)?edge_label|(train|val|valid|test)_.*edge")
 _Array = np.ndarray[Any, np.dtype[Any]]
+_EXACT = 1 << 24  # whole numbers up to this one are exact in float32
 
 
 def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str, ...] | None) -> Parsed:
@@ -73,7 +74,7 @@ def graph_parts(content: Mapping[str, Any], source: str, class_names: tuple[str,
 
 def _notices(parts: Mapping[str, Any], y: Tensor) -> list[str]:
     """Notices about parts of an own graph that are not used, or may be meant differently."""
-    notices = notices_of_edges(parts)
+    notices = notices_of_edges(parts) + notices_of_features(parts.get("x"))
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES)
     if others:
         notices.append(f"{', '.join(others[:6])}{', ...' if len(others) > 6 else ''} ignored")
@@ -94,11 +95,41 @@ def notices_of_edges(parts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def notices_of_rounding(columns: Iterable[tuple[str, _Array]]) -> list[str]:
+    """A notice if different values of some columns, given with their names, are the same in float32."""
+    rounded = [name for name, values in columns if values.dtype.kind in "fiu" and _is_rounded(values)]
+    if not rounded:
+        return []
+    several = f"features {', '.join(map(repr, rounded[:5]))}{', ...' if len(rounded) > 5 else ''}"
+    return [
+        f"{several if len(rounded) > 1 else f'feature {rounded[0]!r}'}: different values become equal, as "
+        "float32 has 7 digits; subtract the smallest value of the column first"
+    ]
+
+
+def _is_rounded(values: _Array) -> bool:
+    # Smaller whole numbers are exact in float32.
+    if not values.size or max(values.max(), -float(values.min())) <= _EXACT:
+        return False
+    with np.errstate(over="ignore"):
+        return np.unique(values).size > np.unique(values.astype(np.float32)).size
+
+
+def notices_of_features(x: Any) -> list[str]:
+    """A notice if different values of features in memory, dense [N, F], are the same in float32."""
+    if x is None or hasattr(x, "tocsr") or (isinstance(x, Tensor) and x.layout != torch.strided):
+        return []
+    values = _array(x)
+    if values.ndim != 2 or values.dtype in (np.float32, np.float16):
+        return []
+    return notices_of_rounding((str(number), column) for number, column in enumerate(values.T))
+
+
 def notices_of_links(parts: Mapping[str, Any]) -> list[str]:
     """Notices about unused parts of an own graph of links; labels and masks of nodes need no notice."""
     others = sorted(str(name) for name in parts.keys() - _USED - _ON_EDGES - _INDICES - _OF_LOADERS)
     splits = [name for name in others if _OWN_SPLIT.match(name)]
-    notices = notices_of_edges(parts)
+    notices = notices_of_edges(parts) + notices_of_features(parts.get("x"))
     if splits:
         notices.append(
             f"{', '.join(splits[:6])} ignored, because the split is drawn; give a split of your own as files "

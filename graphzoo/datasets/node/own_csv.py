@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphzoo.datasets.files.tables import clean, delimiter_of, fields_of, parse_columns, read_bytes
+from graphzoo.datasets.files.tables import clean, fields_of, parse_columns, read_bytes, table_delimiter
 from graphzoo.datasets.files.text import ignored_columns, lookalikes, same_number
-from graphzoo.datasets.node.arrays import number_classes
+from graphzoo.datasets.node.arrays import notices_of_rounding, number_classes
 from graphzoo.datasets.node.build import Parsed, proper_names
 from graphzoo.datasets.node.splits import NodeSplit, is_labelled
 from graphzoo.errors import DataError, suggestion
@@ -50,11 +50,11 @@ def read_tables(nodes: Path, edges: Path, class_names: tuple[str, ...] | None) -
             f"{nodes}: no column of features, only {', '.join(table)}; if nodes have no features, give each "
             "a constant"
         )
-    x = _features(table, features, nodes)
+    x, rounding = _features(table, features, nodes)
     y, classes = _labels(table, labels, nodes, len(names), class_names)
     splits = _splits(table[_SPLIT].to_pylist(), y, nodes) if _SPLIT in table else {}
     edge_index, ignored = _edges(edges, names, nodes)
-    notices = [*lookalikes(names, "nodes"), *ignored_columns(str(edges), ignored)]
+    notices = [*lookalikes(names, "nodes"), *rounding, *ignored_columns(str(edges), ignored)]
     if masks := [name for name in features if name.lower() in _MASKS]:
         notices.append(
             f"{', '.join(masks)}: read as features; give a split as a column {_SPLIT} of train, valid or test"
@@ -80,6 +80,7 @@ class NodeTable(NamedTuple):
     x: Tensor | None  # [N, F], float32; None if there are no features
     feature_names: tuple[str, ...]
     left_out: list[str]  # the columns of labels and splits
+    notices: list[str]
 
 
 def read_features(path: Path) -> NodeTable:
@@ -90,8 +91,8 @@ def read_features(path: Path) -> NodeTable:
     """
     table, names, labels, features = _read_nodes(path)
     left_out = [*labels, *([_SPLIT] if _SPLIT in table else [])]
-    x = _features(table, features, path) if features else None
-    return NodeTable(names, x, tuple(features), left_out)
+    x, rounding = _features(table, features, path) if features else (None, [])
+    return NodeTable(names, x, tuple(features), left_out, [f"{path}: {notice}" for notice in rounding])
 
 
 def _read_nodes(path: Path) -> tuple[_Columns, list[str], list[str], list[str]]:
@@ -148,7 +149,8 @@ def _is_label(column: str) -> bool:
     return column == _LABEL or column.startswith(f"{_LABEL}_")
 
 
-def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
+def _features(table: _Columns, columns: Sequence[str], path: Path) -> tuple[Tensor, list[str]]:
+    """Features [N, F], float32, and notices about them."""
     numbers = [_numbers(table[column]) for column in columns]
     bad = {column: row for column, (_, row) in zip(columns, numbers, strict=True) if row is not None}
     if bad:
@@ -170,7 +172,10 @@ def _features(table: _Columns, columns: Sequence[str], path: Path) -> Tensor:
         if any(map(_NUMBER.fullmatch, columns)) and not any(map(_is_label, table)):
             remedy += "\n  if line 1 is a node, put a line with names above it, such as name,label,age"
         raise DataError(f"{path}, line {row + 2}: {problem}{more}, but features are numbers\n  {remedy}")
-    return torch.from_numpy(np.stack([values for values, _ in numbers], axis=1))
+    # In double precision, as the next step to float32 must not hide that values become equal.
+    rounding = notices_of_rounding(zip(columns, (values for values, _ in numbers), strict=True))
+    x = np.stack([values.astype(np.float32) for values, _ in numbers], axis=1)
+    return torch.from_numpy(x), rounding
 
 
 def _as_number(text: str) -> str:
@@ -197,7 +202,8 @@ def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, li
     first = data.split(b"\n", 1)[0].decode()
     if not first.strip():
         raise DataError(f"{path}, line 1: expected the names of the columns, got a blank line")
-    names = [name.strip() for name in fields_of(first, path, quoted=_QUOTED)]
+    delimiter = table_delimiter(path, data) or ","
+    names = [name.strip() for name in fields_of(first, path, delimiter=delimiter, quoted=_QUOTED)]
     if header and _is_row(names[1:]):
         raise DataError(
             f"{path}, line 1: expected the names of the columns, got {first[:80]!r}\n"
@@ -207,7 +213,6 @@ def _read(data: bytes, path: Path, *, header: bool = True) -> tuple[_Columns, li
         raise DataError(f"{path}, line 1: column {repeated[0]!r} occurs twice; rename one")
     keys = [name if header else "" for name in names]
     keys = [key or str(number) * bool(number or not header) for number, key in enumerate(keys)]
-    delimiter = delimiter_of(first) or ","
     return parse_columns(data, path, keys, skipped=int(header), delimiter=delimiter, quoted=_QUOTED), names
 
 
@@ -226,8 +231,6 @@ def _is_row(names: Sequence[str]) -> bool:
 def _check_names(names: Sequence[str], path: Path, column: str) -> None:
     first: dict[str, int] = {}
     for position, name in enumerate(names):
-        if "\n" in name:
-            raise DataError(f"{path}, line {position + 2}: the name {name!r} has a line break; remove it")
         if not name.strip():
             raise DataError(
                 f"{path}, line {position + 2}: no name in column {column!r}, or a blank line; name every node"
@@ -240,22 +243,24 @@ def _check_names(names: Sequence[str], path: Path, column: str) -> None:
         first[name] = position
 
 
-def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int | None]:
+def _numbers(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.float64]], int | None]:
     """A column as numbers, and the first row that is not a finite number; a row with a word goes first."""
     import pyarrow
     from pyarrow import compute
 
     column = compute.utf8_trim_whitespace(column)
     try:
-        values: np.ndarray[Any, np.dtype[np.float32]] = compute.cast(column, pyarrow.float32()).to_numpy()
+        values: np.ndarray[Any, np.dtype[np.float64]] = compute.cast(column, pyarrow.float64()).to_numpy()
     except pyarrow.ArrowException:
         words = compute.utf8_lower(column)
         if compute.all(compute.is_in(words, value_set=pyarrow.array(["true", "false"]))).as_py():
             # pandas writes booleans in this way.
-            return compute.equal(words, "true").to_numpy().astype(np.float32), None
+            return compute.equal(words, "true").to_numpy().astype(np.float64), None
         wrong = [row for row, text in enumerate(column.to_pylist()) if not _is_number(text)]
-        return np.empty(0, np.float32), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
-    bad = np.flatnonzero(~np.isfinite(values))
+        return np.empty(0), next((row for row in wrong if column[row].as_py().strip()), wrong[0])
+    # Values that are too large for float32 become infinite.
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(~np.isfinite(values.astype(np.float32)))
     return values, int(bad[0]) if bad.size else None
 
 
@@ -264,7 +269,7 @@ def _is_number(text: str) -> bool:
     from pyarrow import compute
 
     try:
-        compute.cast(pyarrow.scalar(text), pyarrow.float32())
+        compute.cast(pyarrow.scalar(text), pyarrow.float64())
     except pyarrow.ArrowException:
         return False
     return True
@@ -338,13 +343,14 @@ def _edges(path: Path, names: Sequence[str], nodes: Path) -> tuple[Tensor, list[
     line = data.split(b"\n", 1)[0].decode()
     if not line.strip():
         raise DataError(f"{path}, line 1: blank; the first line has to be source,target")
-    first = [name.strip() for name in fields_of(line, path, quoted=_QUOTED)]
+    delimiter = table_delimiter(path, data)
+    first = [name.strip() for name in fields_of(line, path, delimiter=delimiter or ",", quoted=_QUOTED)]
     header = [name.lower() for name in first]
     has_header = all(end in header for end in _ENDS)
     if not has_header and not (len(first) == 2 and set(first) <= set(names)):
         raise DataError(
             f"{path}, line 1: expected the columns source and target, got {', '.join(first)[:80]}"
-            + ("" if delimiter_of(line) else "\nSeparate the columns by commas or tabs")
+            + ("" if delimiter else "\nSeparate the columns by commas or tabs")
         )
     ignored = [name for name in first if name.lower() not in _ENDS] if has_header else []
     if has_header and b"\n" not in data:

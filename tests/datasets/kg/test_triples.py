@@ -174,6 +174,16 @@ DAMAGE = {
         b'head,relation,tail,note\na,r,b,c\na,r,b,"one\ntwo"\n',
         ["line 3", r"'one\ntwo' has a line break; remove it, or the column note, which is not used"],
     ),
+    "groups of Neo4j": (
+        "t.csv",
+        b":START_ID(User),:END_ID(Movie),:TYPE\n7,1,likes\n1,2,likes\n",
+        ["line 3", "'1' is an id of User and an id of Movie", "Write the ids as User1 and Movie1"],
+    ),
+    "groups of Neo4j, and quotes": (
+        "t.csv",
+        b':START_ID(User),:END_ID(Movie),:TYPE\n1,1,"likes"\n',
+        ["line 2", "ids of User and of Movie are separate"],
+    ),
     "comma in a name": ("t.csv", b"a,r,b\nSmith, John,r,b\n", ["line 2", "put a name with commas in quotes"]),
     "comma in a name, and quotes": (
         "t.csv",

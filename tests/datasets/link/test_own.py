@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from graphzoo.datamodules import LinkDataModule
 from graphzoo.datasets import DataError, GraphzooDataWarning, link_graph_from_edges, link_graph_from_files
 from graphzoo.datasets.link import own
+from graphzoo.datasets.link.edge_list import read_edge_list
 from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.errors import UsageError
 
@@ -53,6 +54,7 @@ FORMS = {
     "header.csv": text([("x", *pair) for pair in RING], ",", header="kind,source,target\n"),
     "weights.csv": text([(*pair, "0.5") for pair in RING], ","),
     "comments.txt": text(RING, header="# a list\n% of links\n"),
+    "bars.csv": text(RING, "|"),
     "windows.csv": b"\xef\xbb\xbf" + text(RING, ",").replace(b"\n", b"\r\n"),
     "quoted.csv": text([(f'"{u}"', v) for u, v in RING], ","),
     "no-last-line-end.tsv": text(RING)[:-1],
@@ -193,6 +195,26 @@ def test_a_first_line_that_looks_like_a_header_gives_a_warning(write, recwarn, h
     (said,) = [str(warning.message) for warning in recwarn]
     assert "edges.csv, line 1 looks like a header and was read as a link" in said
     assert "name the columns source, target" in said and graph.num_nodes == 42
+
+
+@pytest.mark.parametrize(("header", "separator"), [("# target\tsource\n", "\t"), ("#Target Source\n", " ")])
+def test_a_header_in_a_comment_gives_the_order(write, quiet, header, separator):
+    above = "# by hand\n" + header
+    links = read_edge_list(write("edges.txt", text(RING, separator, header=above)))
+    assert [*zip(links.target, links.source, strict=True)] == RING and links.where(0).endswith("line 3")
+
+
+def test_a_header_in_a_comment_names_the_columns(write, recwarn):
+    rows = [("0.5", *pair) for pair in RING]
+    graph = link_graph_from_files(write("edges.csv", text(rows, ",", "#weight,source,target\n")))
+    assert all_links(graph) == {frozenset(pair) for pair in RING}
+    assert [str(warning.message).split(": ")[-1] for warning in recwarn] == ["column weight is ignored"]
+
+
+def test_a_sentence_above_links_is_no_header(write, quiet):
+    for sentence in ('# edges from "a to b, c"\n', "% from source to target\n", "# target, source\n"):
+        links = read_edge_list(write("edges.txt", text(RING, header=sentence)))
+        assert [*zip(links.source, links.target, strict=True)] == RING
 
 
 def test_names_with_a_dot_are_no_header(write, quiet):
@@ -379,13 +401,27 @@ def test_what_other_programs_write_above_links_is_no_link(write, above):
         (b",von,nach\n0,a,b\n", "line 1: a node without a name; .*; if it is a header, name the columns"),
         (
             b'source,target\na,b\nc,"d\ne"\n',
-            r"edges.tsv, line 3: the name 'd\\ne' has a line break; remove it",
+            r"edges.tsv, line 3: 'd\\ne' has a line break; remove it",
         ),
+        (
+            b'source,target,note\nn1,n2,ok\nn3,n4,"open\nn5,n6,ok\n',
+            r"edges.tsv, line 3: 'open\\nn5,n6,ok\\n' has a line break; remove it, and check the quotes",
+        ),
+        (
+            b'source,target,note\na,b,"12in\nb,c,y\nc,d,y\nd,e,8in"\ne,f,z\n',
+            r"edges.tsv, line 2: '12in\\nb,c,y\\nc,d,y\\nd,e,8in' ",
+        ),
+        (b'a,b,x\nb,c,"y\nc,d",z\ne,f\n', r"edges.tsv, line 2: 'b,c,\"y\\nc,d\",z' has a line break"),
         (b'"a\nb",c\n', 'edges.tsv, line 1: the quote of "a is not closed in this line'),
         (b"a\tb\nc\t \n", "edges.tsv, line 2: a node without a name"),
         (b"a\tb\n\xff\tc\n", "edges.tsv, line 2: not UTF-8"),
         (b"a\tb\rc\td\n", "edges.tsv, line 1: has a carriage return without a line feed"),
         (b"source\ttarget\n", "edges.tsv: no"),
+        (
+            b":END_ID(Movie),:START_ID(User)\n1,7\n2,1\n",
+            "edges.tsv, line 3: '1' is an id of User and an id of Movie; ids of User and of Movie are "
+            "separate\nWrite the ids as User1 and Movie1, and the header without groups: :START_ID, :END_ID",
+        ),
         (b"a\ta\n", "edges.tsv: no links; add some"),
         (
             b"a\tb\nb\tc\n",
@@ -527,6 +563,40 @@ def test_weights_and_attributes_after_numbered_nodes_are_ignored(write, behind):
         assert link_graph_from_files(write("weighted.txt", text(rows, " "))).num_nodes == 30
 
 
+def test_marks_within_the_names_of_a_csv_file_do_not_separate(write, quiet):
+    rows = [(f"sp|P{i}|A", f"sp|P{i + 1}|A") for i in range(40)]
+    names = {frozenset(pair) for pair in rows}
+    assert all_links(link_graph_from_files(write("uniprot.csv", text(rows, ",")))) == names
+    assert all_links(link_graph_from_files(write("uniprot2.csv", text(rows, ";")))) == names
+    quoted = [('"a;b;c"', '"d"'), *RING]
+    for name in ("quoted.csv", "quoted.txt"):
+        graph = link_graph_from_files(write(name, text(quoted, ",")))
+        assert all_links(graph) == {frozenset(("a;b;c", "d")), *map(frozenset, RING)}
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|"])
+def test_a_mark_in_both_of_two_words_is_ambiguous(write, mark):
+    rows = [(f"Smith{mark}J{i}", f"Doe{mark}A{i}") for i in range(40)]
+    with pytest.raises(DataError, match="edges.txt, line 1: .* may be two nodes separated by a blank, or"):
+        link_graph_from_files(write("edges.txt", text(rows, " ")))
+    # Both remedies can be followed.
+    tabs = link_graph_from_files(write("tabs.txt", text(rows)))
+    assert all_links(tabs) == {frozenset(pair) for pair in rows}
+    with pytest.warns(GraphzooDataWarning, match="1 further column ignored"):
+        columns = link_graph_from_files(write("edges.csv", text(rows, " ")))
+    assert frozenset(("Smith", "J0 Doe")) in all_links(columns)
+
+
+def test_the_attributes_that_networkx_writes_are_one_column(write, recwarn):
+    """Their commas do not separate the nodes, and the links may have different ones."""
+    others = [", 'time': 7", "", ", 'note': 'of a, b'"]
+    rows = [(u, f"{v} {{'weight': 1.5{other}}}") for (u, v), other in zip(RING, others * 14, strict=False)]
+    graph = link_graph_from_files(write("networkx.txt", text(rows, " ")))
+    assert all_links(graph) == {frozenset(pair) for pair in RING}
+    (said,) = [str(warning.message).split(": ")[-1] for warning in recwarn]
+    assert said == "columns 1 and 2 are read as source and target, 1 further column ignored"
+
+
 def test_features_in_memory_are_checked():
     edges = torch.tensor([[*range(30)], [*range(1, 31)]])
     x = torch.ones(31, 2)
@@ -537,6 +607,21 @@ def test_features_in_memory_are_checked():
     x[3, 1] = torch.nan
     with pytest.raises(DataError, match=r"x\[3, 1\] is nan; replace missing values"):
         link_graph_from_edges(edges, x)
+
+
+def test_features_that_become_equal_give_a_warning(write, tmp_path):
+    values = 1_700_000_000 + np.arange(40)
+    edges = np.array([range(40), [*range(1, 40), 0]])
+    with pytest.warns(GraphzooDataWarning, match="feature '0': different values become equal"):
+        link_graph_from_edges(torch.from_numpy(edges), torch.from_numpy(values[:, None]))
+    np.savez(tmp_path / "arrays.npz", edge_index=edges, x=values[:, None])
+    with pytest.warns(GraphzooDataWarning, match="arrays.npz: feature '0': different values become equal"):
+        link_graph_from_files(tmp_path / "arrays.npz")
+    rows = [(f"n{i}", str(value)) for i, value in enumerate(values)]
+    folder = write_parts(write, train=None, valid=None, test=None, edges=RING)
+    (folder / "nodes.csv").write_bytes(text(rows, ",", "name,time\n"))
+    with pytest.warns(GraphzooDataWarning, match="nodes.csv: feature 'time': different values become equal"):
+        link_graph_from_files(folder)
 
 
 @pytest.mark.parametrize("name", ["val", "validation", "dev"])

@@ -11,7 +11,12 @@ import scipy.sparse
 import torch
 from torch_geometric.data import Data
 
-from graphzoo.datasets import DataError, GraphzooDataWarning, node_graph_from_data, node_graph_from_files
+from graphzoo.datasets import (
+    DataError,
+    GraphzooDataWarning,
+    node_graph_from_data,
+    node_graph_from_files,
+)
 from graphzoo.datasets.files import cache as cache_module
 from graphzoo.datasets.node import own as own_module
 from graphzoo.datasets.node.arrays import checked_features
@@ -180,6 +185,17 @@ def test_features_of_any_type_become_float32(tmp_path, kind):
     x = torch.arange(2 * N).reshape(N, 2).to(kind)
     graph = node_graph_from_files(save(tmp_path / "graph.pt", parts(x=x)))
     assert graph.x.dtype == torch.float32 and torch.equal(graph.x, x.float())
+
+
+def test_values_that_become_equal_give_a_warning():
+    x = torch.stack([1_700_000_000 + torch.arange(N), torch.arange(N)], dim=1)
+    for values in (x, x.double()):
+        with pytest.warns(GraphzooDataWarning, match="feature '0': different values become equal"):
+            node_graph_from_data(parts(x=values))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        node_graph_from_data(parts(x=x - x.min(0).values))  # the remedy
+        node_graph_from_data(parts(x=x.float()))  # the caller has rounded
 
 
 def test_sparse_features(tmp_path):

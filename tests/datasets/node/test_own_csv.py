@@ -189,7 +189,22 @@ def nodes_of(*rows, header="id,label,f"):
             "'x' is 'y'.*\n.*\n  if line 1 is a node, put a line with",
         ),
         (nodes_of("a,x,12 %"), EDGES, "'12 %'.*\n  write numbers .* without units"),
-        (nodes_of('"a\nb",x,1'), EDGES, r"nodes.csv, line 2: the name 'a\\nb' has a line break; remove it"),
+        (nodes_of('"a\nb",x,1'), EDGES, r"nodes.csv, line 2: 'a\\nb' has a line break; remove it"),
+        (
+            nodes_of("a,x,1", 'b,"y,2', "c,x,3", 'd,"y,4'),
+            EDGES,
+            r"nodes.csv, line 3: .*y,2\\nc,x,3\\nd,.* has a line break; remove it, and check the quotes",
+        ),
+        (
+            nodes_of("a,1,x", 'b,2,"y', "c,3,x", "d,4,y", header="id,f,label"),
+            EDGES,
+            r"nodes.csv, line 3: 'y\\nc,3,x\\nd,4,y\\n' has a line break; remove it, and check the quotes",
+        ),
+        (
+            nodes_of("a,x,1", "b,y,2"),
+            'source,target,note\na,b,"u\nb,a,v\na,b,w"\n',
+            r"edges.csv, line 2: 'u\\nb,a,v\\na,b,w' has a line break",
+        ),
         (
             nodes_of("007,x,1", "8.0,y,2"),
             "source,target\n007,8.0\n7,8.0\n",
@@ -316,7 +331,7 @@ def test_the_time_for_wide_tables_is_not_quadratic(tables, monkeypatch):
         def strip(self, *_):
             return self
 
-    def split(line, *_, quoted):
+    def split(line, *_, **__):
         return [Name(part) for part in line.split(",")]
 
     monkeypatch.setattr(own_csv, "fields_of", split)
@@ -411,6 +426,23 @@ def test_a_list_of_names_beside_the_table_is_ignored(tables):
 def test_commas_in_a_name_of_a_column(tables):
     graph = node_graph_from_files(tables(NODES.replace(",", ";").replace("income", "income, net"), EDGES))
     assert graph.feature_names == ("age", "income, net")
+
+
+def test_values_that_become_equal_give_a_warning(tables, recwarn):
+    """Such as seconds since 1970, which float32 rounds to multiples of 128."""
+    seconds = [1700000000, 1700000001, 1700000030, 1700000060]
+    rows = [f"n{n},{'xy'[n % 2]},{s},{s - seconds[0]},{n}" for n, s in enumerate(seconds)]
+    edges = "source,target\nn0,n1\n"
+    folder = tables(nodes_of(*rows, header="id,label,time,age,f"), edges)
+    node_graph_from_files(folder)
+    assert "feature 'time': different values become equal" in str(recwarn.pop().message)
+    # The remedy can be followed; and large values that stay different need none.
+    rows = [f"n{n},{'xy'[n % 2]},{s - seconds[0]},{n}e30,{1 << 24}" for n, s in enumerate(seconds)]
+    assert node_graph_from_files(tables(nodes_of(*rows, header="id,label,time,f,g"), edges)).x[1, 0] == 1
+    (folder / "nodes.csv").write_text(nodes_of("n0,16777217", "n1,16777216", header="id,f"))
+    assert not recwarn.list
+    table = own_csv.read_features(folder / "nodes.csv")
+    assert table.x.shape == (2, 1) and "nodes.csv: feature 'f': different" in table.notices[0]
 
 
 def test_true_and_false_are_read_as_1_and_0(tables):
