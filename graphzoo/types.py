@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from abc import ABCMeta
 from dataclasses import asdict, dataclass, fields, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,10 +130,11 @@ def plain_setting(value: Any) -> Any:
     return {key: plain_setting(each) for key, each in value.items()} if type(value) is dict else value
 
 
-class PlainSettings(type):
+class PlainSettings(ABCMeta):
     """The metaclass of classes whose arguments go into checkpoints and JSON: they get plain values.
 
-    With NumPy's numbers, a checkpoint could not be loaded, and a seed would not be the same seed.
+    With NumPy's numbers, a checkpoint could not be loaded, and a seed would not be the same seed. The
+    arguments of a user's own `__init__` stay as they are.
     """
 
     @property
@@ -145,7 +147,9 @@ class PlainSettings(type):
 
         def __call__(cls, *args: Any, **settings: Any) -> Any:
             """Build an object from plain values."""
-            return super().__call__(*map(plain_setting, args), **plain_setting(settings))
+            if cls.__init__.__module__.startswith("graphzoo."):
+                args, settings = map(plain_setting, args), plain_setting(settings)
+            return super().__call__(*args, **settings)
 
 
 def refuse_kinds(data: Any) -> None:

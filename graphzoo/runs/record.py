@@ -187,8 +187,7 @@ def read_record(run: Path) -> Record:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise_if_not_the_file(error, path)
             raise UsageError(
-                f"{path} is damaged ({type(error).__name__}: {error})\n"
-                f"Move it away, or write it again: graphzoo fit {typed(run)}"
+                f"{path} is damaged ({type(error).__name__}: {error})\nMove it away, {_again(run)}"
             ) from error
     path = run / "config.yaml"
     if path.is_file():
@@ -199,10 +198,16 @@ def read_record(run: Path) -> Record:
         _ = record.hash, record.name, record.tested, record.best_epoch, record.apart, record.graph
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(
-            f"{run} is damaged ({type(error).__name__}: {error})\n"
-            f"Move it away, or write its results again: graphzoo fit {typed(run)}"
+            f"{run} is damaged ({type(error).__name__}: {error})\nMove it away, {_again(run)}"
         ) from error
     return record
+
+
+def _again(run: Path) -> str:
+    """How to write the results of a run again."""
+    if (run / "checkpoints" / "last.ckpt").is_file():
+        return f"or write its results again: graphzoo fit {typed(run)}"
+    return "and test again what it tested"
 
 
 def _read_stored(path: Path) -> dict[str, Any]:

@@ -177,7 +177,8 @@ def _with_files(record: Mapping[str, Any], configs: Sequence[str]) -> dict[str, 
     """The record as it is written, with its command and a hash of each configuration file."""
     names = {name: name for name in (word.rpartition("=")[2] for word in record["options"])}
     names = {name: name for name in names if name.endswith((".yaml", ".yml", ".json"))}
-    names |= {name: shown for name in configs if (shown := _name_of_config(name))}
+    # a file that is named has the name that is typed
+    names = {name: shown for name in configs if (shown := _name_of_config(name))} | names
     files = {
         shown: hashlib.sha256(Path(name).read_bytes()).hexdigest()
         for name, shown in names.items()

@@ -105,7 +105,12 @@ class NodeClassification(Task):
         if isinstance(class_weights, str) and class_weights != "balanced":
             raise UsageError(f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}")
         if class_weights is not None and not isinstance(class_weights, str):
-            class_weights = [float(weight) for weight in class_weights]
+            try:
+                class_weights = [float(weight) for weight in class_weights]
+            except (TypeError, ValueError):
+                raise UsageError(
+                    f"class_weights must be 'balanced' or a list of factors, got {class_weights!r}"
+                ) from None
             if not (all(0 <= weight < math.inf for weight in class_weights) and any(class_weights)):
                 raise UsageError(
                     f"class_weights must be at least 0, finite and not all 0, got {class_weights}"

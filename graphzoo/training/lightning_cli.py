@@ -308,7 +308,9 @@ class GraphzooCLI(LightningCLI):
             if isinstance(ended, own.QueryBudget):
                 remedy = "--trainer.max_epochs N"
             elif ended.wait_count >= ended.patience:
-                remedy = "a larger --trainer.callbacks.patience"
+                remedy = (
+                    f"a patience above {ended.wait_count} (--trainer.callbacks.patience, or in config.yaml)"
+                )
             by = f"{type(ended).__name__} after {counted(done, 'epoch')}"
             tell(f"{run} was ended by {by}; {remedy} trains on\n")
         else:

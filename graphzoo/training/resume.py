@@ -252,6 +252,7 @@ class ResumeGuard(Callback):
         self.ended_by: EarlyStopping | None = None
         self._patience: list[tuple[EarlyStopping, int]] = []  # as given, which Lightning does not keep
         self._metrics: Mapping[str, float] = {}  # of the checkpoint
+        self._is_inside_epoch = False
         old_lr, lr = changed.get(f"{rates}.lr", (1, 1))
         self.lr_factor = float(lr) / float(old_lr)
         self.weight_decay = changed.get(f"{rates}.weight_decay", (None, None))[1]
@@ -264,6 +265,8 @@ class ResumeGuard(Callback):
         forget_foreign_paths(trainer, checkpoint)
         self._checkpoint = checkpoint
         self._metrics = checkpoint.get("callback_metrics") or {}
+        batches = checkpoint["loops"]["fit_loop"].get("epoch_loop.batch_progress", {})
+        self._is_inside_epoch = not batches.get("is_last_batch", True)
         self._patience = [(one, one.patience) for one in _early_stopping(trainer)]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -272,7 +275,11 @@ class ResumeGuard(Callback):
         for callback, patience in self._patience:
             callback.patience = patience
         if self.same_run and not self.is_other_data:
-            ended = (one for one in _early_stopping(trainer) if _has_ended(one, self._metrics))
+            ended = (
+                one
+                for one in _early_stopping(trainer)
+                if _has_ended(one, {} if self._is_inside_epoch and _is_late(one) else self._metrics)
+            )
             self.ended_by = next(ended, None)
             trainer.should_stop = trainer.should_stop or self.ended_by is not None
 
@@ -344,6 +351,11 @@ class ResumeGuard(Callback):
 def _early_stopping(trainer: Trainer) -> list[EarlyStopping]:
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     return [callback for callback in callbacks if isinstance(callback, EarlyStopping)]
+
+
+def _is_late(callback: EarlyStopping) -> bool:
+    """Whether a callback looks at the metrics of an epoch at its end, and not after each validation."""
+    return bool(callback._check_on_train_epoch_end)
 
 
 def _has_ended(callback: EarlyStopping, metrics: Mapping[str, float]) -> bool:

@@ -67,7 +67,7 @@ def started(
     """
     dropped = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "GRAPHZOO_RUN_DIR", "PL_GLOBAL_SEED")
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
-    if not {"", os.getcwd()} & {*sys.path}:
+    if os.getcwd() not in map(os.path.abspath, sys.path):  # "" is the current folder, too
         # `-m` would put the current folder first on the path; see `own_code`. Unlike `-P`, the processes that
         # Lightning starts from the new one have it, too.
         environment["PYTHONSAFEPATH"] = "1"

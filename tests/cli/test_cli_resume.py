@@ -788,7 +788,7 @@ def test_a_run_that_has_ended_early_is_not_trained_on(fit, cli, results):
     Path("run/results.json").unlink()  # as after a stop in its test
     again = cli("fit", "run")
     assert again.status == 0, again.err
-    done = "run was ended by EarlyStopping after 2 epochs; a larger --trainer.callbacks.patience trains on\n"
+    done = "run was ended by EarlyStopping after 2 epochs; a patience above 1 ("
     assert done in again.err and "resumes after" not in again.err
     assert load("run/checkpoints/last.ckpt")["global_step"] == 2
     for name in ("metrics", "best_epoch", "epochs", "steps"):
@@ -805,3 +805,12 @@ def test_a_new_run_from_one_that_has_ended_early_is_trained(fit, cli):
     start = ["--run_dir=new", "--ckpt_path=run/checkpoints/last.ckpt"]
     assert cli("fit", *start).status == 0
     assert load("new/checkpoints/last.ckpt")["epoch"] == 2
+
+
+def test_a_threshold_that_is_judged_at_the_end_of_an_epoch_stops_no_resume_inside_it(fit, cli):
+    stop = ["monitor=train/loss", "stopping_threshold=1000", "check_on_train_epoch_end=true"]
+    early = ["--trainer.callbacks+=EarlyStopping", *(f"--trainer.callbacks.{each}" for each in stop)]
+    steps = ["--trainer.limit_train_batches=3", "--trainer.max_steps=1", "--trainer.log_every_n_steps=1"]
+    fit("--run_dir=run", *early, *steps, "--no-test", epochs=3)
+    assert cli("fit", "run", "--trainer.max_steps=-1").status == 0
+    assert load("run/checkpoints/last.ckpt")["global_step"] == 3, "the end of the epoch"

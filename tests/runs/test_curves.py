@@ -193,7 +193,11 @@ def test_paths_without_a_run_are_refused(tmp_path):
 def test_damaged_results_are_named(tmp_path, content):
     run = write_run(tmp_path / "run")
     (run / "results.json").write_text(content)
-    with pytest.raises(UsageError, match="(?s)results.json is damaged.*write it again: graphzoo fit"):
+    with pytest.raises(UsageError, match="(?s)results.json is damaged.*Move it away, and test again"):
+        find_records([run])
+    (run / "checkpoints").mkdir(exist_ok=True)
+    (run / "checkpoints" / "last.ckpt").touch()
+    with pytest.raises(UsageError, match="or write its results again: graphzoo fit"):
         find_records([run])
 
 

@@ -1,5 +1,6 @@
 """Folders of several runs, each claimed by one command."""
 
+import hashlib
 import json
 import re
 
@@ -53,6 +54,22 @@ def test_a_changed_configuration_file_of_any_kind_is_named(tmp_path, monkeypatch
     # earlier versions left out such files
     (tmp_path / "command.json").write_text(json.dumps({"options": WORDS, "files": {}}))
     claim(tmp_path, {"options": WORDS}, configs=[name], begun=True, what="seeds")
+
+
+def test_an_own_preset_that_is_named_by_its_path_keeps_that_name(tmp_path, monkeypatch):
+    """Records of earlier versions have it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHZOO_CONFIGS", "own")
+    file = tmp_path / "own" / "recipe.yaml"
+    file.parent.mkdir()
+    file.write_text("{}")
+    name, words = "own/recipe.yaml", [*WORDS, "--config=own/recipe.yaml"]
+    old = {"options": words, "files": {name: hashlib.sha256(b"{}").hexdigest()}}
+    (tmp_path / "command.json").write_text(json.dumps(old))
+    claim(tmp_path, {"options": words}, configs=[name], begun=True, what="seeds")
+    file.write_text("{ }")
+    with pytest.raises(UsageError, match=f"holds seeds made before {name} changed"):
+        claim(tmp_path, {"options": words}, configs=[name], begun=True, what="seeds")
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["", "of an earlier version"])

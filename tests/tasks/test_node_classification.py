@@ -1,5 +1,6 @@
 """NodeClassification: losses, inputs of the encoder, several processes, and refused settings."""
 
+import abc
 import dataclasses
 import math
 from types import SimpleNamespace
@@ -432,6 +433,21 @@ def test_class_weights_may_have_any_form(form):
     assert NodeClassification(Averaging, class_weights=form([3.0, 1.0])).class_weights == [3.0, 1.0]
     with pytest.raises(UsageError, match="class_weights must be at least 0"):
         NodeClassification(Averaging, class_weights=form([3.0, -1.0]))
+
+
+@pytest.mark.parametrize("given", [2.0, torch.tensor(3.0), ["a", "b"]])
+def test_class_weights_that_are_no_factors_are_refused(given):
+    with pytest.raises(UsageError, match="class_weights must be 'balanced' or a list of factors"):
+        NodeClassification(Averaging, class_weights=given)
+
+
+def test_a_task_of_the_user_s_own_may_be_abstract_and_take_any_arguments(tmp_path):
+    class Own(NodeClassification, abc.ABC):
+        def __init__(self, folder, **settings):
+            super().__init__(Averaging, **settings)
+            self.folder = folder
+
+    assert Own(tmp_path).folder is tmp_path
 
 
 def test_weights_of_absent_classes_alone_are_refused(small):
