@@ -43,7 +43,8 @@ def trials(folder):
     return [json.loads(line) for line in Path(folder, "trials.jsonl").read_text().splitlines()]
 
 
-def test_models_are_compared_and_the_best_one_predicts(cli, nodes):
+def test_models_are_compared_and_the_best_one_predicts(cli, nodes, monkeypatch):
+    trials_take(2, monkeypatch)
     done = cli("compare", *nodes, "--models", "mlp,galit", "--minutes", 0.5, *SHORT, "--out", "found")
     assert done.status == 0, done.err
     found = json.loads(Path("found/compare.json").read_text())
@@ -60,6 +61,7 @@ def test_models_are_compared_and_the_best_one_predicts(cli, nodes):
 
 
 def test_a_stopped_comparison_continues(cli, nodes, monkeypatch):
+    trials_take(4, monkeypatch)
     run, calls = module._here, []
 
     def stopped(words, log):
@@ -161,7 +163,8 @@ def test_a_model_of_an_own_class_is_tested(cli, nodes, monkeypatch):
     monkeypatch.delitem(sys.modules, "own_mlp")
 
 
-def test_the_best_model_is_tested_with_the_given_logger(cli, nodes):
+def test_the_best_model_is_tested_with_the_given_logger(cli, nodes, monkeypatch):
+    trials_take(3, monkeypatch)
     words = ["--models", "mlp", "--minutes", 0.05, *SHORT, "--out", "found"]
     done = cli("compare", *nodes, *words, "--logger", "tensorboard")
     assert done.status == 0 and "--trust" not in done.err, done.err
@@ -169,6 +172,7 @@ def test_the_best_model_is_tested_with_the_given_logger(cli, nodes):
 
 
 def test_a_failed_model_stays_in_the_table(cli, nodes, monkeypatch):
+    trials_take(4, monkeypatch)
     run = module._here
 
     def broken(words, log):
@@ -304,7 +308,8 @@ def test_other_seeds_of_a_stopped_run_get_the_same_time(tmp_path, monkeypatch):
                      ("mlp", 2, False, 50)]  # fmt: skip
 
 
-def test_shipped_weights_are_compared_on_triples(cli, tiny_kg):
+def test_shipped_weights_are_compared_on_triples(cli, tiny_kg, monkeypatch):
+    trials_take(6, monkeypatch)
     words = [
         "--data",
         "kg",
@@ -322,7 +327,8 @@ def test_shipped_weights_are_compared_on_triples(cli, tiny_kg):
     assert all(0 < row["score"] < 1 for row in found["models"]) and 0 < found["test"]["test/mrr"] < 1
 
 
-def test_compare_from_python_returns_a_table(nodes, workplace):
+def test_compare_from_python_returns_a_table(nodes, workplace, monkeypatch):
+    trials_take(6, monkeypatch)
     table = graphzoo.compare(
         "nodes", path="ring.npz", minutes=0.2, models=["mlp"], out="found", options=[*SHORT, "--no-test"]
     )
@@ -331,7 +337,8 @@ def test_compare_from_python_returns_a_table(nodes, workplace):
         graphzoo.compare("nodes", path="ring.npz", models=["mlq"])
 
 
-def test_a_graph_in_memory_is_saved_beside_its_trials(workplace):
+def test_a_graph_in_memory_is_saved_beside_its_trials(workplace, monkeypatch):
+    trials_take(3, monkeypatch)
     triples = [(f"e{i}", f"r{i % 2}", f"e{(3 * i + 1) % 12}") for i in range(60)]
     settings = {"minutes": 0.1, "models": ["knowformer"], "options": [*SHORT, "--no-test"]}
     first = graphzoo.compare(triples, **settings)
@@ -355,7 +362,8 @@ def test_wrong_command_lines_are_refused(cli, nodes):
     )
 
 
-def test_a_damaged_list_of_trials_is_named(cli, nodes):
+def test_a_damaged_list_of_trials_is_named(cli, nodes, monkeypatch):
+    trials_take(3, monkeypatch)
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.1, *SHORT, "--no-test", "--out", "found"]
     assert cli(*words).status == 0
     with Path("found/trials.jsonl").open("a") as file:
@@ -414,6 +422,7 @@ def test_a_new_best_model_is_tested(cli, nodes, monkeypatch):
 
 
 def test_a_stopped_or_failed_test_is_repeated(cli, nodes, monkeypatch):
+    trials_take(3, monkeypatch)
     from graphzoo.cli import compare as command
 
     run, statuses = command.run_here, [130, 1]
@@ -439,6 +448,7 @@ def test_a_stopped_or_failed_test_is_repeated(cli, nodes, monkeypatch):
 
 
 def test_a_comparison_has_one_writer(cli, nodes, monkeypatch):
+    trials_take(3, monkeypatch)
     run, refused = module._here, []
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
 
@@ -496,7 +506,8 @@ def test_stopping_a_comparison_stops_its_trial(stand_in, cli, nodes, monkeypatch
     assert Path("found/runs/000-mlp.log").read_text() == "seed free\n"
 
 
-def test_a_comparison_is_not_continued_on_changed_data(cli, nodes):
+def test_a_comparison_is_not_continued_on_changed_data(cli, nodes, monkeypatch):
+    trials_take(3, monkeypatch)
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
     assert cli(*words).status == 0
     record = json.loads(Path("found/command.json").read_text())
@@ -533,8 +544,9 @@ def test_the_advice_names_models_that_were_not_tried(cli, nodes, monkeypatch):
     assert untried in here and "--in-process" not in here
 
 
-def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes):
+def test_a_trial_that_outlives_its_comparison_keeps_its_folder(cli, nodes, monkeypatch):
     """As after `kill -9` of the comparison during its first trial."""
+    trials_take(3, monkeypatch)
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, *SHORT, "--no-test", "--out", "found"]
     assert cli(*words).status == 0
     Path("found/trials.jsonl").unlink()
@@ -691,7 +703,8 @@ def test_a_run_that_ends_by_itself_is_not_called_stopped(cli, nodes, monkeypatch
     assert trial["seconds"] == 100 > trial["share"] and trial["note"] == "" and 0 < trial["trained"] < 100
 
 
-def test_a_limit_of_time_in_a_file_is_refused_as_on_the_command_line(cli, nodes):
+def test_a_limit_of_time_in_a_file_is_refused_as_on_the_command_line(cli, nodes, monkeypatch):
+    trials_take(3, monkeypatch)
     Path("short.yaml").write_text("trainer: {max_time: {minutes: 5}}\n")
     Path("unset.yaml").write_text("trainer: {max_time: null, max_epochs: 2}\n")
     words = ["compare", *nodes, "--models", "mlp", "--minutes", 0.05, "--in-process", "--no-test"]
