@@ -59,7 +59,7 @@ def compare_parser() -> Parser:
     time_of_all = "minutes for all trials together; the test comes after (default 10)"
     add("--minutes", type=at_least(0.01), default=10.0, metavar="M", help=time_of_all)
     only = "try only these models, which may be your own; names with a comma need `;` between them"
-    add("--models", default="", metavar="A,B", help=only)
+    add("--models", metavar="A,B", help=only)
     add("--in-process", action="store_true", help="run everything in one process; faster for short runs")
     add("--no-test", action="store_true", help="do not test the chosen model")
     add(
@@ -287,13 +287,15 @@ def _protocol(model: str, data: list[str]) -> list[str]:
     return words_of({name: settings[name] for name in _PROTOCOL if name in settings})
 
 
-def _models(given: str, known: tuple[str, ...], data: Preset) -> list[str]:
+def _models(given: str | None, known: tuple[str, ...], data: Preset) -> list[str]:
+    if given is None:
+        return [*known]
     split = given.split(";" if ";" in given or given in known else ",")
     names = [name.strip() for name in split if name.strip()]
-    if given and not names:
+    if not names:
         raise UsageError("--models names no model\nLeave it out to try all that suit the data, or name some")
     others = [_other(name, known, data) for name in names if name not in known]
-    return [*(name for name in known if name in names), *dict.fromkeys(others)] if names else [*known]
+    return [*(name for name in known if name in names), *dict.fromkeys(others)]
 
 
 def _other(name: str, known: tuple[str, ...], data: Preset) -> str:

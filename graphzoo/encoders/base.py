@@ -121,10 +121,18 @@ class Encoder(nn.Module, ABC):
             The folder.
 
         Raises:
-            UsageError: if the folder has content or cannot be written, or a setting is not a plain value.
+            UsageError: if the folder has content or cannot be written, a setting is not a plain value, or
+                modules were changed after the encoder was built, as with `weight_norm`.
         """
         from graphzoo.encoders.pretrained import write_pretrained
 
+        with fork_rng(devices=[]):
+            known = type(self)(self.spec, **self.init_args).state_dict()
+        if other := self.state_dict().keys() ^ known.keys():
+            raise UsageError(
+                f"{min(other)} is not a weight of both this encoder and a new {class_path(self)}, so the "
+                "folder could not be loaded again\nUndo changes of its modules first, such as weight_norm"
+            )
         weights = {f"encoder.{name}": value for name, value in self.state_dict().items()}
         card = self._card(Path(folder).absolute().name)
         return write_pretrained(folder, weights, {"graphzoo": self.describe()}, card=card)

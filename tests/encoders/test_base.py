@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 import torch
 from helpers.node_cases import CASES
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.parametrize import remove_parametrizations
 
 from graphzoo.encoders import PENCIL, GALiT, KnowFormer, KnowFormerAny
+from graphzoo.errors import UsageError
 from graphzoo.types import GraphSpec
 
 SMALL = {"hidden_channels": 8, "num_layers": 2, "num_heads": 2}
@@ -58,3 +62,13 @@ def test_a_saved_encoder_in_two_precisions_keeps_both(tmp_path):
     assert {value.dtype for value in again.parameters()} == {torch.float64, torch.bfloat16}
     for saved, read in zip(encoder.parameters(), again.parameters(), strict=True):
         assert saved.dtype == read.dtype and torch.equal(saved, read)
+
+
+def test_an_encoder_that_could_not_be_loaded_again_is_not_saved(tmp_path):
+    encoder = GALiT(NODES, hidden_channels=8, num_layers=2)
+    name, linear = next((name, part) for name, part in encoder.named_modules() if isinstance(part, nn.Linear))
+    weight_norm(linear)
+    with pytest.raises(UsageError, match=f"{name}.*\nUndo changes of its modules first"):
+        encoder.save_pretrained(tmp_path / "normed")
+    remove_parametrizations(linear, "weight")
+    assert GALiT.from_pretrained(encoder.save_pretrained(tmp_path / "normed")).out_channels == 8
