@@ -16,7 +16,7 @@ from graphzoo.datasets.files.tables import Column
 from graphzoo.datasets.files.text import listing, warn
 from graphzoo.datasets.kg.build import build, label_files, triple_keys, with_labels
 from graphzoo.datasets.kg.graph import SPLITS, KnowledgeGraph
-from graphzoo.datasets.kg.inverses import inverse_relations
+from graphzoo.datasets.kg.repeats import repeated_relations
 from graphzoo.datasets.kg.triples import Columns, heed_first_lines, read_triples, triples_from_table
 from graphzoo.errors import DataError
 from graphzoo.system.units import counted
@@ -116,7 +116,7 @@ def split_triples(
     graph, more = build(columns, name, split_name=split_name)
     if len(tables) == 2:  # who gives one of valid and test may not expect that the other is drawn
         _tell_draw(graph, [split for split in SPLITS if split not in tables], "")
-    for notice in [*notices, *more, *inverse_relations(graph)]:
+    for notice in [*notices, *more, *repeated_relations(graph)]:
         warn(notice)
     return graph
 
@@ -147,13 +147,13 @@ def _load_own(
             graph, notices = build(columns, name, relations=relations, split_name=split_name)
         except DataError as error:  # a header that was read as a fact may be the reason
             raise DataError("\n".join([str(error), *first])) from error
-        notices += inverse_relations(graph) if relations is None else []
+        notices += repeated_relations(graph) if relations is None else []
         labelled, more = with_labels(graph, labels)
         return labelled, [*first, *duplicates, *notices, *more]
 
     paths = sorted((split, str(path)) for split, path in files.items())
     # A file with texts of entities and one with texts of relations may have the same bytes.
-    key = f"6\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
+    key = f"7\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)
     drawn_from = f"{key}\n{graph.fingerprint}"
     if graph.split_name != "given" and drawn_from not in _told:

@@ -1,4 +1,4 @@
-"""The warning about relations that are inverse to each other."""
+"""The warnings about relations that repeat facts of others, or their own."""
 
 import warnings
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from graphzoo.datasets import GraphzooDataWarning, from_files
-from graphzoo.datasets.kg import inverses
+from graphzoo.datasets.kg import repeats
 from graphzoo.datasets.kg.graph import KnowledgeGraph
-from graphzoo.datasets.kg.inverses import inverse_relations
+from graphzoo.datasets.kg.repeats import repeated_relations
 
 
 def graph_of(train, num_entities, relations):
@@ -30,7 +30,7 @@ def test_a_relation_and_its_inverse(kept):
     train = graph_of(facts, 30, ("of", "has", "near"))
     turned = {(t, h) for h, r, t in facts if r == 1}
     share = len(pairs & turned) / len(pairs)
-    told = inverse_relations(train)
+    told = repeated_relations(train)
     assert len(told) == (share >= 0.8)
     if told:
         assert f"relations 'of' and 'has' are inverse to each other in {100 * share:.0f} %" in told[0]
@@ -40,13 +40,38 @@ def test_a_relation_and_its_inverse(kept):
 @pytest.mark.parametrize(("turned", "count", "told"), [(10, 10, 1), (9, 9, 0), (12, 15, 1), (12, 16, 0)])
 def test_ten_inverse_facts_and_four_fifths_are_enough(turned, count, told):
     facts = {(i, 0, i + 1) for i in range(count)} | {(i + 1, 1, i) for i in range(turned)}
-    assert len(inverse_relations(graph_of(facts, count + 1, ("of", "has")))) == told
+    assert len(repeated_relations(graph_of(facts, count + 1, ("of", "has")))) == told
 
 
-def test_symmetric_and_small_relations_give_no_warning():
-    ring = {(i, 0, (i + 1) % 40) for i in range(40)} | {((i + 1) % 40, 0, i) for i in range(40)}
-    few = {(i, 1, i + 1) for i in range(9)} | {(i + 1, 2, i) for i in range(9)}
-    assert inverse_relations(graph_of(ring | few, 41, ("near", "of", "has"))) == []
+def test_small_relations_give_no_warning():
+    few = (
+        {(i, 1, i + 1) for i in range(9)}
+        | {(i + 1, 2, i) for i in range(9)}
+        | {(i, 3, i + 1) for i in range(9)}
+    )
+    few |= {(i, 4, i + 1) for i in range(4)} | {(i + 1, 4, i) for i in range(4)}
+    loops = {(i, 0, i) for i in range(40)}
+    assert repeated_relations(graph_of(few | loops, 41, ("is", "of", "has", "owns", "near"))) == []
+
+
+@pytest.mark.fault(
+    "own triples have a relation in both directions, or one relation under two names",
+    "a warning that test facts could be read off training facts",
+)
+@pytest.mark.parametrize("share", [1.0, 0.85, 0.75])
+def test_a_relation_in_both_directions_and_two_names_of_one_relation(share):
+    ring = {(i, (i + 1) % 40) for i in range(40)}
+    turned = {(t, h) for h, t in sorted(ring)[: round(40 * share)]}
+    symmetric = graph_of({(h, 0, t) for h, t in ring | turned}, 40, ("near",))
+    both = 2 * len(turned) / len(ring | turned)
+    told = repeated_relations(symmetric)
+    assert len(told) == (both >= 0.8)
+    assert not told or f"relation 'near' holds in both directions in {100 * both:.0f} %" in told[0]
+    again = {(h, 1, t) for h, t in sorted(ring)[: round(40 * share)]}
+    told = repeated_relations(graph_of({(h, 0, t) for h, t in ring} | again, 40, ("near", "close")))
+    assert len(told) == (share >= 0.8)
+    said = f"relations 'near' and 'close' hold for the same pairs in {100 * share:.0f} % of their facts: "
+    assert not told or (said in told[0] and "keep one of the two" in told[0])
 
 
 def test_the_cost_of_hubs_is_not_quadratic():
@@ -55,9 +80,10 @@ def test_the_cost_of_hubs_is_not_quadratic():
     }
     relations = tuple(f"r{number:02d}" for number in range(80))
     graph = graph_of(star, 30, relations)
-    fact, other_way = inverses._turned_round(graph.train[:, 0].numpy(), graph.train[:, 2].numpy(), 30)
-    assert len(fact) == len(other_way) == 8 * len(star) < 40 * len(star)
-    assert "such pairs" in inverse_relations(graph)[0]
+    head, _, tail = graph.train.T.numpy()
+    fact, turned = repeats._matches(30 * head + tail, 30 * tail + head)
+    assert len(fact) == len(turned) == 8 * len(star) < 40 * len(star)
+    assert "such pairs" in repeated_relations(graph)[0]
 
 
 def test_own_files_give_the_warning(tmp_path):
