@@ -17,7 +17,7 @@ from graphzoo.datasets.link.pairs import in_keys, pair_keys
 from graphzoo.encoders.base import NodeEncoder, PairEncoder, QueryEncoder
 from graphzoo.errors import UsageError, check_whole
 from graphzoo.inference.names import NodeNames
-from graphzoo.inference.scoring import Columns, FilterKnown, check_finite
+from graphzoo.inference.scoring import Columns, FilterKnown, best_columns, check_finite
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.of_weights import OfWeights
@@ -262,10 +262,10 @@ def best_partners(
                 shown &= ~are_known
             scores = torch.full(shape, -torch.inf, dtype=torch.float32)
             scores[shown] = place.score(pairs[shown], batch_size)
-            # The best so far come first, and candidates ascend: a stable sort keeps equal ones in order.
+            # The best so far come first, and candidates ascend: equal ones stay in order.
             score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)
             is_known = torch.cat([is_known, are_known], 1)
-            order = score.sort(dim=1, descending=True, stable=True).indices[:, :k]
+            order = best_columns(score, k)
             score, partner, is_known = (table.gather(1, order) for table in (score, partner, is_known))
         kept = score > -torch.inf
         rank = torch.arange(1, score.shape[1] + 1).expand_as(score)

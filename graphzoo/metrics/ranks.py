@@ -118,13 +118,18 @@ def _count_all(scores: Tensor, row: Tensor, own: Tensor, max_bytes: int) -> tupl
 
     def count(start: int, stop: int) -> None:
         block, value = scores[row[start:stop]], own[start:stop, None]  # [c, N], [c, 1]
-        above[start:stop] = (block > value).sum(dim=1)
-        level[start:stop] = (block == value).sum(dim=1)
+        above[start:stop] = _count_true(block > value)
+        level[start:stop] = _count_true(block == value)
 
-    # The gathered scores, the comparison, and the int64 temporaries of a sum over booleans.
-    bytes_per_target = scores.shape[1] * (scores.element_size() + 1 + 8)
+    # The gathered scores, the comparison, and the int32 temporaries of a sum over bytes.
+    bytes_per_target = scores.shape[1] * (scores.element_size() + 1 + 4)
     _in_chunks(row.numel(), max_bytes // max(1, bytes_per_target), count)
     return above, level
+
+
+def _count_true(hits: Tensor) -> Tensor:
+    """Sums of the rows of `hits` [c, N], bool; as bytes, they are summed twice as fast."""
+    return hits.view(torch.uint8).sum(dim=1, dtype=torch.int32)
 
 
 def _count_known(scores: Tensor, batch: QueryBatch, own: Tensor, max_bytes: int) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import graphzoo
 from graphzoo.datasets import from_triples
@@ -353,3 +355,15 @@ def test_facts_are_on_the_device_of_the_task():
     assert place.messages is place.messages and place.messages.edge_index.device.type == "cpu"
     task.device = torch.device("meta")
     assert place.messages.edge_index.device.type == "meta"
+
+
+@given(
+    rows=st.lists(
+        st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0, -torch.inf]), min_size=7, max_size=7), max_size=4
+    ),
+    k=st.integers(0, 9),
+)
+def test_the_best_columns_are_those_of_a_stable_sort(rows, k):
+    scores = torch.tensor(rows).view(len(rows), 7)
+    expected = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    assert torch.equal(scoring.best_columns(scores, k), expected)

@@ -118,11 +118,11 @@ def test_working_memory_stays_below_the_bound(monkeypatch, random_batch):
 
     monkeypatch.setattr(ranks, "_in_chunks", spy)
     scores, batch = random_batch(3, num_queries=20, num_entities=50)
-    rank_targets(scores, batch, max_bytes=96 * 50 * 3)
+    rank_targets(scores, batch, max_bytes=96 * 50 * 2)
     (total, all_entities), (_, known_entities) = sizes
-    # 13 bytes per target and entity: a float32 score, a boolean and an int64.
-    assert all_entities == 96 * 50 * 3 // (50 * 13) < total
-    assert known_entities == 3  # all 50 entities are known answers of the first query
+    # 9 bytes per target and entity: a float32 score, a boolean and an int32.
+    assert all_entities == 96 * 50 * 2 // (50 * 9) < total
+    assert known_entities == 2  # all 50 entities are known answers of the first query
 
 
 @pytest.mark.parametrize(

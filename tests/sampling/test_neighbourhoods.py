@@ -13,7 +13,7 @@ from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
 from graphzoo.ops import RelationalGraph, relational_spmm
 from graphzoo.sampling import FactRemover, NeighbourhoodSampler
-from graphzoo.sampling.neighbourhoods import kernels
+from graphzoo.sampling.neighbourhoods import kernels, sampler
 from graphzoo.types import GraphSpec
 
 
@@ -418,3 +418,16 @@ def test_copies_of_a_hidden_fact_do_not_count_for_its_answer():
 def test_pagerank_of_a_wrong_head_is_refused(graph, head):
     with pytest.raises(UsageError, match="head must be"):
         NeighbourhoodSampler(graph, 5).pagerank(head)
+
+
+def test_a_graph_whose_facts_do_not_fit_into_64_bits_is_refused():
+    source, target, kind = np.array([0, 2**31]), np.array([2**31, 0]), np.array([0, 1])
+    with pytest.raises(UsageError, match="too many to be sampled"):
+        sampler._answers_by_relation(source, target, kind, 4)
+
+
+def test_repeated_facts_are_one_answer():
+    source, target, kind = np.array([[0, 1, 1], [0, 1, 1], [2, 1, 1], [1, 0, 3], [2, 0, 1]]).T
+    starts, member, count, best, of_best = sampler._answers_by_relation(source, target, kind, 4)
+    assert starts.tolist() == [0, 0, 2, 2, 3] and member.tolist() == [0, 1, 0] and count.tolist() == [1, 2, 1]
+    assert best.tolist() == [1, 0, 0] and of_best.tolist() == [2, 1, 1]
