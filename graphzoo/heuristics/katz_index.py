@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import linalg
+from scipy.sparse.csgraph import connected_components
 
 from graphzoo.errors import UsageError, check_range, check_whole
 from graphzoo.heuristics.adjacency import (
@@ -18,6 +19,7 @@ from graphzoo.heuristics.adjacency import (
     column_width,
     groups,
     has_link,
+    is_symmetric,
     neighbors_of,
 )
 from graphzoo.heuristics.paths import shortest_path
@@ -69,15 +71,31 @@ def katz(
     scores = np.zeros(len(u))
     series = _Series(adjacency, beta, max_length, _decay(adjacency, beta, max_length), rtol)
     width = column_width(adjacency, _BYTES_PER_ENTRY, max_bytes)
-    # Pairs without a walk keep the score 0. All others get a positive score, so their sums stop.
-    joined = np.isfinite(shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes))
     hidden = has_link(adjacency, u, v, max_bytes) if hide_link else np.zeros(len(u), dtype=bool)
-    places = np.flatnonzero(joined)
+    # Pairs without a walk keep the score 0. All others get a positive score, so their sums stop.
+    places = np.flatnonzero(_are_joined(adjacency, u, v, hidden, max_bytes))
     with progress("summing walks of pairs", len(places)) as advance:
         for group in groups(adjacency, u[places], v[places], hidden[places], width):
             scores[places[group.rows]] = series.sum(group)
             advance(len(group.rows))
     return scores
+
+
+def _are_joined(
+    adjacency: Any, u: NDArray[np.int64], v: NDArray[np.int64], hidden: NDArray[np.bool_], max_bytes: int
+) -> NDArray[np.bool_]:
+    """Whether there is a path between the nodes of each pair [B], without its own link where `hidden`."""
+    # In an undirected graph, components answer this for all pairs at once.
+    is_open = ~hidden if is_symmetric(adjacency) else np.zeros(len(u), dtype=bool)
+    component = connected_components(adjacency)[1] if is_open.any() else np.zeros(0)
+    joined = np.zeros(len(u), dtype=bool)
+    joined[is_open] = component[u[is_open]] == component[v[is_open]]
+    for hide_link in (False, True):
+        searched = np.flatnonzero(~is_open & (hidden == hide_link))
+        pairs = np.stack([u[searched], v[searched]], 1)
+        lengths = shortest_path(adjacency, pairs, hide_link=hide_link, max_bytes=max_bytes)
+        joined[searched] = np.isfinite(lengths)
+    return joined
 
 
 def check_katz(beta: float, max_length: int | None) -> None:
