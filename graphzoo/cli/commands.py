@@ -15,6 +15,7 @@ from graphzoo.cli.terminal import fail, show
 from graphzoo.datasets.files.text import as_a_command
 from graphzoo.errors import UsageError, of_system, shorten, suggestion
 from graphzoo.system.openmp import shorten_waits
+from graphzoo.system.progress import with_lines
 from graphzoo.system.streams import Unread, drop_output, open_streams
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments[:1] and arguments[0] in COMMANDS and arguments[0] not in _ANYWHERE:
             _check_folder()
-        with as_a_command():
+        with as_a_command(), with_lines():
             status = _dispatch(arguments)
         if not status:
             sys.stdout.flush()

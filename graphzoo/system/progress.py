@@ -1,6 +1,7 @@
 """A progress bar with the time left, for work that takes longer than two seconds.
 
-It is shown only on a terminal or in a notebook, and not with `--quiet` or `GRAPHZOO_QUIET=1`.
+It is shown only on a terminal or in a notebook, and not with `--quiet` or `GRAPHZOO_QUIET=1`. Elsewhere, as
+in the log of a batch system, the command prints a line once a minute.
 """
 
 from __future__ import annotations
@@ -8,13 +9,19 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
+from graphzoo.system.units import duration
+
 DELAY = 2.0
 """Seconds of work until a bar appears."""
+INTERVAL = 60.0
+"""Seconds between two lines where no bar can be drawn."""
 _quiet = threading.Event()
+_lines = threading.Event()
 _one = threading.Lock()
 
 
@@ -23,6 +30,18 @@ def set_quiet(quiet: bool) -> bool:
     before = _quiet.is_set()
     (_quiet.set if quiet else _quiet.clear)()
     return before
+
+
+@contextmanager
+def with_lines() -> Iterator[None]:
+    """Print lines where no bar can be drawn. Only the command asks for them; the library stays silent."""
+    before = _lines.is_set()
+    _lines.set()
+    try:
+        yield
+    finally:
+        if not before:
+            _lines.clear()
 
 
 @contextmanager
@@ -40,8 +59,11 @@ def progress(
         A function `advance(steps, what="")` that adds finished steps, and may change the description. It is
         cheap if no bar is shown.
     """
-    if not is_watched() or not _one.acquire(blocking=False):  # two bars would write over each other
-        yield lambda steps, what="": None
+    if not is_watched():
+        yield _Lines(what, total).advance if _lines.is_set() and _may_show() else _say_nothing
+        return
+    if not _one.acquire(blocking=False):  # two bars would write over each other
+        yield _say_nothing
         return
     try:
         with closing(_LateBar(what, total, unit)) as bar:
@@ -52,12 +74,43 @@ def progress(
 
 def is_watched() -> bool:
     """Whether a bar would be visible."""
+    return _may_show() and ((sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules)
+
+
+def _say_nothing(steps: float, what: str = "") -> None:
+    pass
+
+
+def _may_show() -> bool:
     if _quiet.is_set() or os.environ.get("GRAPHZOO_QUIET", "0") not in ("", "0"):
         return False
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-    if rank.isdecimal() and int(rank):  # of several processes, only the first one shows a bar
-        return False
-    return (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules
+    return not (rank.isdecimal() and int(rank))  # of several processes, only the first one shows a bar
+
+
+class _Lines:
+    """A line every `INTERVAL` seconds, at the end of a step."""
+
+    def __init__(self, what: str, total: float | None) -> None:
+        self._what, self._total, self._done = what, total, 0.0
+        self._began = self._last = time.monotonic()
+
+    def advance(self, steps: float, what: str = "") -> None:
+        """Add finished steps, and print a line if the last one is old."""
+        self._done += steps
+        self._what = what or self._what
+        now = time.monotonic()
+        if now - self._last < INTERVAL or not self._done:
+            return
+        self._last = now
+        passed = now - self._began
+        if self._total:
+            left = duration(max(0.0, passed * (self._total / self._done - 1)))
+            far = f"{100 * min(1.0, self._done / self._total):.0f} %, about {left} to go"
+        else:
+            far = f"{self._done:,.0f} after {duration(passed)}"
+        with suppress(OSError, ValueError):  # a log that cannot be written does not end the work
+            print(f"{self._what}: {far}", file=sys.stderr, flush=True)
 
 
 class _LateBar:

@@ -131,3 +131,33 @@ def test_no_bar_if_quiet_or_without_a_terminal(terminal, monkeypatch, how):
         advance(1)
     set_quiet(False)
     assert terminal.getvalue() == ""
+
+
+def test_a_log_gets_a_line_once_a_minute_from_the_command_alone(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def work(total):
+        with progress("answering", total) as advance:
+            for _ in range(10):
+                now[0] += 15
+                advance(4)
+
+    work(80)
+    assert capsys.readouterr().err == ""
+    with module.with_lines():
+        work(80)
+        assert capsys.readouterr().err.splitlines() == [
+            "answering: 20 %, about 4.0 min to go",
+            "answering: 40 %, about 3.0 min to go",
+        ]
+        work(None)
+        assert capsys.readouterr().err.splitlines()[-1] == "answering: 32 after 2.0 min"
+        monkeypatch.setenv("RANK", "1")
+        work(80)
+        monkeypatch.delenv("RANK")
+        monkeypatch.setenv("GRAPHZOO_QUIET", "1")
+        work(80)
+    monkeypatch.delenv("GRAPHZOO_QUIET")
+    work(80)
+    assert capsys.readouterr().err == ""
