@@ -27,6 +27,10 @@ from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.tasks import KGCompletion
 
+_FACTS = (
+    50_000  # facts that are scored before their rows are written; equal queries among them are scored once
+)
+
 
 class KGModel(TrainedModel):
     """A trained `KGCompletion` task together with the graph it answers on; `graphzoo.load` makes one.
@@ -212,13 +216,14 @@ class KGModel(TrainedModel):
         """As `score_table`, for triples [3, n] that are ids already, some thousand rows at a time."""
         place = place or self._default
         graph = place.knowledge_graph
-        columns = judge_facts(self.task, place, triples, batch_size=batch_size)
         entities, relations = _name_array(graph.entities), _name_array(graph.relations)
-        for part in table_parts(triples.shape[1]):
-            head, relation, tail = triples[:, part].numpy()
-            names = {"head": entities[head], "relation": relations[relation], "tail": entities[tail]}
-            table = pd.DataFrame({**names, **{name: value[part] for name, value in columns.items()}})
-            yield table.astype(dict.fromkeys(names, "str"))
+        for facts in torch.split(triples, _FACTS, dim=1):
+            columns = judge_facts(self.task, place, facts, batch_size=batch_size)
+            for part in table_parts(facts.shape[1]):
+                head, relation, tail = facts[:, part].numpy()
+                names = {"head": entities[head], "relation": relations[relation], "tail": entities[tail]}
+                table = pd.DataFrame({**names, **{name: value[part] for name, value in columns.items()}})
+                yield table.astype(dict.fromkeys(names, "str"))
 
     def explain(
         self,

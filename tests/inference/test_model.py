@@ -3,6 +3,7 @@
 import copy
 import pickle
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ import graphzoo
 from graphzoo.datasets import from_triples
 from graphzoo.errors import UsageError
 from graphzoo.inference import KGModel, scoring, trained
+from graphzoo.inference import model as model_module
 from graphzoo.inference.graphs import PredictionGraph
 from graphzoo.metrics import summarize_ranks
 
@@ -177,6 +179,18 @@ def test_scores_of_the_test_split_give_the_test_metrics(umls, umls_run):
     assert figures["mrr"] == pytest.approx(row["mrr"], abs=1e-6)
     assert table["known"].all()
     assert umls_run.metrics["test/mrr"] > 0
+
+
+def test_long_tables_are_scored_and_written_in_parts(umls, monkeypatch):
+    triples = umls.graph.test[:40].T
+    (whole,) = umls.judge(triples)
+    monkeypatch.setattr(model_module, "_FACTS", 16)
+    monkeypatch.setattr(model_module, "judge_facts", scored := Mock(side_effect=scoring.judge_facts))
+    parts = umls.judge(triples)
+    first = next(parts)
+    assert len(first) == 16 and scored.call_count == 1, "rows come before the rest is scored"
+    found = pd.concat([first, *parts], ignore_index=True)
+    pd.testing.assert_frame_equal(found, whole, rtol=1e-5)
 
 
 def test_score_accepts_many_forms_and_keeps_their_order(umls, tmp_path):
