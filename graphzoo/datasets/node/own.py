@@ -75,7 +75,8 @@ def node_graph_from_files(
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
-    purpose = f"own nodes 9\n{name}\n{directed} {require_labels}\n{names}\n{[str(file) for file in files]}"
+    listed = [str(file.resolve()) for file in files]
+    purpose = f"own nodes 10\n{name}\n{directed} {require_labels}\n{names}\n{listed}"
     return remember(files, purpose, NodeGraph, parse)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 from helpers.warm_python import python
@@ -46,6 +47,10 @@ def test_the_second_load_does_not_parse_and_warns_again(folder, own_cache, monke
     again, more_lines = load(folder)
     assert again.fingerprint == graph.fingerprint and again.split_name == "given"
     assert more_lines == lines
+    monkeypatch.chdir(folder.parent)
+    assert load(Path("own/../own"))[0].fingerprint == graph.fingerprint, (
+        "the way to the files does not matter"
+    )
 
 
 def test_an_error_of_the_computation_is_not_taken_for_one_of_the_cache(tmp_path, caplog):
