@@ -51,12 +51,10 @@ def _explained(
     model: KGModel, triples: Tensor, k: int, directions: Sequence[Direction] | None = None
 ) -> Iterator[pd.DataFrame]:
     """A table for each of given facts [3, n]; an empty one where there are none."""
-    import pandas as pd
-
-    from graphzoo.inference.explain import EXPLANATION_COLUMNS
+    from graphzoo.inference.explain import explanation_table
 
     if not triples.shape[1]:
-        yield pd.DataFrame(columns=EXPLANATION_COLUMNS)
+        yield explanation_table([])
     for explanation in model.explanations(triples, directions, k=k):
         yield explanation.to_table()
 

@@ -286,6 +286,7 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     about = {named[name]: about[named[name]] for name in names}
     number = {node: position for position, node in enumerate(about)}
     edges = np.array([[number[u], number[v]] for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2).T
+    _refuse_relations(graph, encoder)
     if unused := sorted({str(name) for _, _, each in graph.edges(data=True) for name in each}):
         warn(f"networkx graph: attributes of edges are not used: {', '.join(unused[:6])}")
     arrays: _Arrays = {"edge_index": edges, "num_nodes": np.array(len(names))} | _node_names(names)
@@ -305,6 +306,25 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
     if graph.is_directed():
         warn("networkx graph: edges are taken in both directions, because labels are learnt")
     return GivenData("nodes", node_graph_from_data(arrays, name="nodes").save)
+
+
+def _refuse_relations(graph: Any, encoder: str) -> None:
+    """Refuse a networkx graph with relations for a model that would learn them; others are told of keys."""
+    keys = {key for *_, key in graph.edges(keys=True)} if graph.is_multigraph() else set()
+    kinds = {key for key in keys if not isinstance(key, int)}
+    names = {name for *_, each in graph.edges(data=True) for name in each}
+    attribute = next((name for name in _RELATIONS if name in names), None)
+    if encoder == "query" and (kinds or attribute):
+        many = f"keys, such as {min(map(repr, kinds))}," if kinds else f"an attribute {attribute!r}"
+        give = "u, key, v) for u, v, key in graph.edges(keys=True)]"
+        if not kinds:
+            give = f'u, each["{attribute}"], v) for u, v, each in graph.edges(data=True)]'
+        raise UsageError(
+            f"edges of the networkx graph have {many} which a graph of links does not keep\n"
+            f"If these are relations, give triples: [({give}; else give networkx.Graph(graph.edges())"
+        )
+    if kinds:
+        warn("networkx graph: keys of edges are not used")
 
 
 def _node_names(names: Sequence[str]) -> _Arrays:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,13 @@ EXPLANATION_COLUMNS = [
     "head", "relation", "tail", "direction", "score", "known", "kind", "number", "weight", "what",
 ]  # fmt: skip
 """Of a table of explanations; `kind` is path, fact or attended."""
+
+
+def explanation_table(rows: Sequence[tuple[object, ...]]) -> pd.DataFrame:
+    """A table with the columns `EXPLANATION_COLUMNS`; an empty one has the types of a full one."""
+    types = {"score": "float64", "known": "bool", "number": "int64", "weight": "float64"}
+    table = pd.DataFrame(rows, columns=EXPLANATION_COLUMNS)
+    return table.astype({name: types.get(name, "str") for name in EXPLANATION_COLUMNS})
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ class Explanation:
             for kind, lines in self.lines().items()
             for number, (weight, text) in enumerate(lines, start=1)
         ]
-        return pd.DataFrame(rows, columns=EXPLANATION_COLUMNS)
+        return explanation_table(rows)
 
     def _repr_html_(self) -> str:
         """For notebooks."""

@@ -1,5 +1,7 @@
 """Data modules made of graphs in memory."""
 
+import warnings
+
 import networkx
 import numpy as np
 import pandas as pd
@@ -605,6 +607,30 @@ def test_several_graphs_and_kinds_are_refused():
     graph.add_edges_from([(f"a{i}", f"a{i + 1}", {"relation": "r"}) for i in range(40)])
     with pytest.warns(GraphzooDataWarning, match="attributes of edges are not used: relation"):
         given_data(graph, "pair")
+    with pytest.raises(UsageError, match=r"an attribute 'relation' .*\n.*u, each\[\"relation\"\], v\)"):
+        given_data(graph, "query")
+    given_data(networkx.Graph(graph.edges()), "query")
+
+
+@pytest.mark.fault(
+    "a networkx graph has relations as keys of its edges",
+    "a request for triples if the model learns relations, else a warning",
+)
+def test_relations_as_keys_of_networkx_edges_are_not_lost():
+    graph = networkx.MultiDiGraph()
+    graph.add_edges_from([(f"a{i}", f"a{i + 1}", ("near", "far")[i % 2]) for i in range(40)])
+    with pytest.raises(UsageError, match="have keys, such as 'far',") as refused:
+        given_data(graph, "query")
+    assert "give triples: [(u, key, v) for u, v, key in graph.edges(keys=True)];" in str(refused.value)
+    assert (
+        given_data([(u, key, v) for u, v, key in graph.edges(keys=True)], "query", split_index=0).kind == "kg"
+    )
+    with pytest.warns(GraphzooDataWarning, match="keys of edges are not used"):
+        given_data(graph, "pair")
+    counted = networkx.MultiDiGraph([(f"a{i}", f"a{i + 1}") for i in range(40)])  # keys are 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given_data(counted, "query")
 
 
 def test_few_links_are_enough_for_prediction():

@@ -416,3 +416,27 @@ def test_explanations_have_the_number_of_draws_of_the_scores(umls, monkeypatch):
         torch.testing.assert_close(weights, values[2], atol=1e-6, rtol=1e-4)
     assert not torch.allclose(each[0][1], expected[1], atol=1e-6)
     assert not torch.allclose(each[0][2], expected[2], atol=1e-6)
+
+
+def test_answers_without_an_explanation_have_the_types_of_others(umls_run, tmp_path):
+    """The first query has no answer among the candidates; a Parquet file has the types of its first table."""
+    from graphzoo.cli.predict import predict_main
+
+    queries, candidates, out = tmp_path / "q.tsv", tmp_path / "c.txt", tmp_path / "h.parquet"
+    graph = umls_run.datamodule.knowledge_graph
+    known = {tuple(triple) for triple in graph.known_triples().tolist()}
+    head, relation, tail = min(known)
+    other = next(h for h in range(graph.num_entities) if (h, relation, tail) not in known)
+    asked = [f"{graph.entities[entity]}\t{graph.relations[relation]}\t?\n" for entity in (head, other)]
+    candidates.write_text(graph.entities[tail] + "\n")
+    queries.write_text("".join(asked))
+    words = ["--ckpt_path", str(umls_run.path), "--queries", str(queries), "--candidates", str(candidates)]
+    words += ["--known", "drop", "--batch-size", "1", "--explain", "1", "--out"]
+    assert predict_main([*words, str(out)]) == 0
+    found = pd.read_parquet(out)
+    assert found["head"].unique().tolist() == [graph.entities[other]]
+    assert found.dtypes["score"] == "float64" and found.dtypes["known"] == "bool"
+    queries.write_text(asked[0])
+    assert predict_main([*words, str(tmp_path / "none.parquet")]) == 0
+    none = pd.read_parquet(tmp_path / "none.parquet")
+    assert none.empty and none.dtypes.equals(found.dtypes)

@@ -37,6 +37,13 @@ _BINARY = (
     (b"\xd0\xcf\x11\xe0", "an old Excel file"),
     (b"SQLite format", "an SQLite database"),
 )
+_PACKED = (
+    (0, b"BZh", "bzip2"),
+    (0, b"\xfd7zXZ\x00", "xz"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"\x1f\x8b", "gzip, but its name does not end in .gz"),
+    (257, b"ustar", "tar"),
+)
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,9 @@ def clean(data: bytes, source: str) -> bytes:
         raise DataError(
             f"{source}: {kind}, which cannot be read; write it as .csv, or give a DataFrame in Python"
         )
+    for offset, start, packer in _PACKED:
+        if data.startswith(start, offset) and (packer != "bzip2" or data[4:10] == b"1AY&SY"):
+            raise DataError(f"{source}: packed with {packer}; unpack it, or pack the text with gzip (.gz)")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in data[:2]:
         raise DataError(f"{source}: encoded as UTF-16; save it as UTF-8")
     try:

@@ -8,7 +8,9 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from graphzoo.errors import DataError, GraphzooDataWarning
 from graphzoo.system.shown import visible
@@ -58,7 +60,8 @@ def names_of(values: Sequence[object]) -> list[str]:
     """Convert values to names.
 
     If all values are whole numbers, floats such as 1.0 become "1": pandas turns integers into floats if a
-    value of their column is missing. Bytes, which h5py and NumPy use for texts, are decoded as UTF-8.
+    value of their column is missing. Bytes, which h5py and NumPy use for texts, are decoded as UTF-8. Tensors
+    of one number become this number.
 
     Raises:
         DataError: if bytes are not UTF-8.
@@ -66,8 +69,13 @@ def names_of(values: Sequence[object]) -> list[str]:
     >>> names_of(["a", 1, 2.5]), names_of([1.0, 3]), names_of([b"a"])
     (['a', '1', '2.5'], ['1', '3'], ['a'])
     """
-    whole = all(isinstance(v, int) or (isinstance(v, float) and v.is_integer()) for v in values)
+    values = [_number_of(v) if type(v).__module__ == "torch" else v for v in values]
+    whole = all(isinstance(v, Integral) or (isinstance(v, float) and v.is_integer()) for v in values)
     return [str(int(v)) if whole and isinstance(v, float) else _name_of(v) for v in values]
+
+
+def _number_of(value: Any) -> object:
+    return value.item() if not getattr(value, "ndim", 1) else value
 
 
 def _name_of(value: object) -> str:

@@ -86,6 +86,12 @@ def build(
 
     notices = [notice for part in columns.values() for notice in part.notices]
     notices += [*lookalikes(entities, "entities"), *lookalikes(vocabulary, "relations")]
+    both = len(entity_ids.keys() & relation_ids.keys())
+    if both >= 10 and 2 * both > len(vocabulary):
+        notices.append(
+            f"{both:,} of {len(vocabulary):,} relations are also entities: "
+            "the columns must be head, relation, tail, in this order"
+        )
     encoded: dict[str, Tensor] = {}
     lines: dict[str, _Ids] = {}
     keys: dict[str, _Ids] = {}

@@ -1,6 +1,9 @@
 """Triples from text files and tables: accepted forms, and the message for each kind of damage."""
 
+import bz2
 import gzip
+import lzma
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -8,7 +11,7 @@ import pytest
 import torch
 from torch_geometric.data import HeteroData
 
-from graphzoo.datasets import DataError, read_triples
+from graphzoo.datasets import DataError, GraphzooDataWarning, read_triples
 from graphzoo.datasets.files.text import lookalikes
 from graphzoo.datasets.kg.build import from_triples
 from graphzoo.datasets.kg.triples import parse_triples, query_columns, triples_from_table
@@ -437,3 +440,43 @@ def test_numbers_in_the_place_of_relations_give_a_notice_or_are_refused():
 def test_parquet_and_zip_files_are_refused(name, content):
     with pytest.raises(DataError, match="write it as .csv, or give a DataFrame"):
         parse_triples(content, name, is_csv=name.endswith("csv"))
+
+
+@pytest.mark.fault(
+    "a file is packed in a way that is not read (bzip2, xz, zstd, tar)",
+    "refused; the message names the format and the remedy",
+)
+@pytest.mark.parametrize(
+    ("content", "packer"),
+    [
+        (bz2.compress(GOOD), "bzip2"),
+        (lzma.compress(GOOD), "xz"),
+        (b"\x28\xb5\x2f\xfd\x04\x00" + GOOD, "zstd"),
+        (gzip.compress(GOOD), "gzip, but its name does not end in .gz"),
+        (b"a.tsv" + bytes(252) + b"ustar\x00", "tar"),
+    ],
+)
+def test_packed_files_are_named(content, packer):
+    with pytest.raises(
+        DataError, match=f"t.tsv: packed with {packer}; unpack it, or pack the text with gzip"
+    ):
+        parse_triples(content, "t.tsv", is_csv=False)
+    parse_triples(b"BZhang\tknows\tb\n", "t.tsv", is_csv=False)
+
+
+def test_columns_in_another_order_give_a_notice():
+    pairs = [(f"e{i}", f"e{(i + 1) % 30}") for i in range(30)]
+    with pytest.warns(
+        GraphzooDataWarning, match="30 of 30 relations are also entities: the columns must be head"
+    ):
+        from_triples([(h, t, "near") for h, t in pairs] + [(t, h, "far") for h, t in pairs])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_triples([(h, "near", t) for h, t in pairs])
+
+
+def test_tensors_of_one_number_are_names():
+    graph = from_triples([*torch.tensor([[0, 0, 1], [1, 0, 12]])])
+    assert graph.entities == ("0", "1", "12") and graph.relations == ("0",)
+    graph = from_triples(zip(np.array([2, 3]), ["r", "r"], np.array([3.0, 4.0]), strict=True))
+    assert graph.entities == ("2", "3", "4")
