@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,6 +21,7 @@ from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
 from graphzoo.ops.of_weights import OfWeights
 from graphzoo.sampling import FactRemover, hash_numbers, sample_negatives
+from graphzoo.system.units import duration
 from graphzoo.tasks.base import FEW_QUERIES
 from graphzoo.tasks.query_scoring import EVALUATION_STEP, QueryScoring
 from graphzoo.tasks.reversed_queries import ReversedQueries
@@ -26,6 +29,9 @@ from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, T
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
+
+
+_log = logging.getLogger(__name__)
 
 
 class KGCompletion(QueryScoring):
@@ -100,6 +106,7 @@ class KGCompletion(QueryScoring):
         self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
         self.metrics = nn.ModuleDict({name: RankingMetric(ties=ties) for name in ("val", "test", "other")})
         self.test_table: list[dict[str, Any]] = []
+        self._test_began = 0.0
         self._relations: list[str] = []  # of the data that it was built for
         self._removers: dict[int, FactRemover] = {}
         self._weights: OfWeights[object] = OfWeights()  # an object that changes when the weights do
@@ -305,6 +312,7 @@ class KGCompletion(QueryScoring):
         super().on_test_start()
         self._check_reversed("test")
         self._begin_anew()
+        self._test_began = time.perf_counter()
 
     def _begin_anew(self) -> None:
         """Forget the scores of other weights, and the ranks of an evaluation that did not finish."""
@@ -394,6 +402,10 @@ class KGCompletion(QueryScoring):
             self.test_tables = self._tables(ranks)
         if (other := self._other_protocol()) is not None:
             self._report("other", f"test/{other}")
+        elif (cost := getattr(datamodule, "cost_left_out", 0.0)) and self.trainer.is_global_zero:
+            seconds = cost * (time.perf_counter() - self._test_began)
+            message = "tested in neighbourhoods only; --data.test_both true adds the whole graph, about %s"
+            _log.warning(message, duration(seconds))
         self._report("test")
 
     def _tables(self, ranks: tuple[Tensor, Tensor, Tensor]) -> tuple[Table, ...]:

@@ -143,7 +143,10 @@ class DryRun(ValidationClock):
             yield "validation", "unknown: its number of batches is not known"
         test = self.whole_test(trainer) if self._state.plan.tests else None
         if test is not None:
-            yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}"
+            datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+            more = test[0] * getattr(datamodule, "cost_left_out", 0.0)
+            adds = f"; --data.test_both true adds the whole graph, about {duration(more)}" if more else ""
+            yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}{adds}"
         tested = test[0] if test else 0.0
         name = "still to go" if self._place else "the whole run"
         place = self._place or Place()
