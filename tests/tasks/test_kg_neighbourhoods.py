@@ -385,6 +385,32 @@ def test_the_usual_limit_separates_small_graphs_from_large_ones(tmp_path):
     assert tests_both(1500) and not tests_both(12_000)
 
 
+@pytest.mark.parametrize("size", [2, 15])
+def test_queries_whose_answers_are_outside_are_counted_and_log_no_loss(family, tmp_path, caplog, size):
+    logged = []
+
+    class Task(KGCompletion):
+        def log_training(self, name, value):
+            logged.append(float(value))
+
+    datamodule = KGDataModule(
+        path=family, batch_size=1, neighbourhood=size, relation_share=0.0, micro_batch_size=1
+    )
+    task = Task(partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2))
+    trainer = make_trainer(tmp_path, max_epochs=2, limit_val_batches=0)
+    trainer.fit(task, datamodule=datamodule)
+    kept = [len(batch) for epoch in (0, 1) for batch in datamodule.train_dataloader(epoch=epoch)]
+    assert len(logged) == sum(kept) and all(loss > 0 for loss in logged)
+    first = sum(kept[: len(kept) // 2]) / (len(kept) // 2)
+    assert (first < 0.5) == (size == 2), "the sizes are chosen so"
+    told = [line for line in caplog.messages if "were left out" in line]
+    assert len(told) == (size == 2), "once, not in every epoch"
+    if told:
+        assert told[0].startswith(f"{100 * (1 - first):.0f} % of the training queries of this epoch")
+        assert "outside their neighbourhoods of 2 entities" in told[0]
+        assert "--data.neighbourhood, such as 8;" in told[0]
+
+
 def test_a_batch_with_all_answers_outside_is_a_step(family, tmp_path):
     datamodule = KGDataModule(path=family, batch_size=1, neighbourhood=2, relation_share=0.0)
     task = KGCompletion(partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2))
