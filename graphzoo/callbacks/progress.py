@@ -22,6 +22,7 @@ from graphzoo.callbacks.summary import time_left
 from graphzoo.callbacks.throughput import Throughput
 from graphzoo.callbacks.training_end import is_last_epoch
 from graphzoo.system.shown import console
+from graphzoo.system.units import duration
 
 _FEW = 50
 
@@ -97,13 +98,14 @@ class EpochLines(Callback):
     With more than 50 epochs, the first and the last are shown, and others at most once a second.
 
     Args:
-        seconds: After this time without a line, one is printed within an epoch or a validation, too.
+        seconds: After this time without a line, one is printed within an epoch, a validation or a test, too.
         clock: Gives the time in seconds.
     """
 
     def __init__(self, seconds: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
-        self._shown_at = -math.inf
+        self._shown_at = self._began = -math.inf
+        self._done = 0  # batches of a test, or of a validation outside a fit
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -130,10 +132,43 @@ class EpochLines(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
         """Print a line where a validation takes long."""
-        if self._is_due() and not trainer.sanity_checking:
+        if trainer.state.fn == "validate":
+            self._count("validation", trainer.num_val_batches)
+        elif self._is_due() and not trainer.sanity_checking:
             self._show(
                 trainer, pl_module, f"validation batch {batch_idx + 1:,}/{sum(trainer.num_val_batches):,}"
             )
+
+    @rank_zero_only
+    def on_test_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        """Print a line where a test takes long."""
+        self._count("test", trainer.num_test_batches)
+
+    @rank_zero_only
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock of the first line."""
+        self._shown_at = self._began = self._clock()
+        self._done = 0
+
+    @rank_zero_only
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock of the first line outside a fit."""
+        if trainer.state.fn == "validate":
+            self.on_test_start(trainer, pl_module)
+
+    def _count(self, what: str, batches: list[int | float]) -> None:
+        """Count a batch of an evaluation; print a line if one is due."""
+        self._done, total = self._done + 1, sum(batches)
+        if not self._is_due() or self._done == total:
+            return
+        self._shown_at = self._clock()
+        shown = f"{what} batch {self._done:,}"
+        if total < math.inf:
+            left = (self._shown_at - self._began) / self._done * (total - self._done)
+            shown += f"/{total:,}  about {duration(left)} to go"
+        console().print(shown, highlight=False)
 
     def _is_due(self) -> bool:
         return self._clock() - self._shown_at >= self._seconds

@@ -193,6 +193,7 @@ class RunClock(ValidationClock):
 
     Attributes:
         left: Seconds until training ends, validations included, updated once a second; infinite if unknown.
+        tested: Seconds of the test after it; 0 while unknown, and without a test.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -206,6 +207,7 @@ class RunClock(ValidationClock):
         self._validation: float | None = None
         self._guessed = False
         self.left, self._left_at = math.inf, -math.inf
+        self.tested = 0.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Forget the times of an earlier fit, and that between both."""

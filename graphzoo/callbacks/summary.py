@@ -23,12 +23,17 @@ class RunSummary(RunClock):
 
     Args:
         tests: Whether the run ends with the test split.
-        for_cpu: Function from the seconds of the run and the type of device to advice for a CPU, or "".
+        shorter: Function from the seconds of training and of the test, its cost as a multiple of that under
+            one protocol, and the type of device to the name and the text of a line of advice, or None.
     """
 
-    def __init__(self, tests: bool = False, for_cpu: Callable[[float, str], str] | None = None) -> None:
+    def __init__(
+        self,
+        tests: bool = False,
+        shorter: Callable[[float, float, float, str], tuple[str, str] | None] | None = None,
+    ) -> None:
         super().__init__()
-        self._tests, self._for_cpu, self._told = tests, for_cpu, False
+        self._tests, self._shorter, self._told = tests, shorter, False
 
     @rank_zero_only
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -47,21 +52,23 @@ class RunSummary(RunClock):
         self._told = True
         if text := self._remaining(trainer):
             _say("still to go", text)
-            if self._for_cpu and (text := self._for_cpu(self.left, trainer.strategy.root_device.type)):
-                _say("for a CPU", text)
+            cost = getattr(trainer.datamodule, "test_cost", 1.0)  # type: ignore[attr-defined]
+            device = trainer.strategy.root_device.type
+            if self._shorter and (line := self._shorter(self.left, self.tested, cost, device)):
+                _say(*line)
 
     def _remaining(self, trainer: Trainer) -> str:
         """What is left in words, and what is counted; empty where it is short or unknown."""
         test = self.whole_test(trainer) if self._tests else None
-        tested = test[0] if test else 0.0
-        if not _WORTH_TELLING <= self.left + tested < math.inf:
+        self.tested = test[0] if test else 0.0
+        if not _WORTH_TELLING <= self.left + self.tested < math.inf:
             return ""
         needed, steps, validates = self.seconds_left(trainer)
+        after = f", then {duration(self.tested)} of test" if self.tested else ""
         if self.left < needed:
-            after = f", then {duration(tested)} of test" if tested else ""
             return f"about {duration(self.left)}, when --trainer.max_time ends it{after}"
-        counts = f"validation {'and test ' if tested else ''}{'' if validates else 'not '}counted"
-        return f"about {duration(self.left + tested)} for {counted(steps or 0, 'step')}, {counts}"
+        counts = f"validation {'' if validates else 'not '}counted"
+        return f"about {duration(self.left)} for {counted(steps or 0, 'step')}, {counts}{after}"
 
 
 def _say(name: str, value: str) -> None:
@@ -69,8 +76,11 @@ def _say(name: str, value: str) -> None:
 
 
 def time_left(clock: RunClock) -> str:
-    """The time until the end of training in words; empty where it is short or unknown."""
-    return f"about {duration(clock.left)}" if _WORTH_TELLING <= clock.left < math.inf else ""
+    """The time until the end of training, and that of a long test, in words; empty if short or unknown."""
+    if not _WORTH_TELLING <= max(clock.left, clock.tested) < math.inf:
+        return ""
+    test = f" of training and {duration(clock.tested)} of test" if clock.tested >= _WORTH_TELLING else ""
+    return f"about {duration(clock.left)}{test}"
 
 
 def _amount(number: int, what: str) -> str:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _AUTO_VALID = 250  # validation triples with neighbourhoods "auto"
+_MOST_COST = 3.0  # of the other protocol, in tests under the own one, where `test_both` is None
 _STAGES = ("train", "valid", "test", "predict")
 
 
@@ -84,7 +85,8 @@ class KGDataModule(GraphDataModule):
             `graphzoo.sampling.FactDropout`. In neighbourhoods, more answers then lie outside.
         protocol: How a model with neighbourhoods is evaluated and predicts: in the "neighbourhood" (entities
             outside rank behind all inside) or on the "whole_graph". Without neighbourhoods both are the same.
-        test_both: Whether to test under the other protocol, too.
+        test_both: Whether to test under the other protocol, too; None: if that is estimated to take at most
+            three times as long as under the own one.
         leave_out: Data sets that the model must not see, separated by commas; "inductive" means all inductive
             pairs. Their triples are removed from every split, compared by name. Of a pair, these are the
             triples of the graph that is tested on.
@@ -115,7 +117,7 @@ class KGDataModule(GraphDataModule):
         eval_neighbourhood: int | None = None,
         relation_share: float = 0.5,
         protocol: Protocol = "neighbourhood",
-        test_both: bool = True,
+        test_both: bool | None = True,
         leave_out: str | None = None,
         split_index: int = 0,
         seed: int = 0,
@@ -143,7 +145,7 @@ class KGDataModule(GraphDataModule):
         self._sizes = NeighbourhoodSizes(
             neighbourhood, dict(later_neighbourhoods or {}), eval_neighbourhood, relation_share, protocol
         )
-        self.test_both = test_both
+        self._asks_both = test_both
         self.leave_out = names_to_leave_out(leave_out or "")
         self.hides: RemoveFacts | Literal["auto"] = "exact"  # from a training query; set by the task
         self.knows_answers = True  # whether training batches bring known answers; set by the task
@@ -432,15 +434,30 @@ class KGDataModule(GraphDataModule):
         return {epoch: cost / costs[0] for epoch, cost in costs.items()}
 
     @property
+    def test_both(self) -> bool:
+        """Whether a test also asks under the other protocol; None was asked for: if it costs little."""
+        return self._other_cost <= _MOST_COST if self._asks_both is None else self._asks_both
+
+    @property
     def test_cost(self) -> float:
         """Cost of a test query as a multiple of that under the own protocol alone; see `test_both`."""
+        return 1 + self._other_cost if self.test_both else 1.0
+
+    @property
+    def cost_left_out(self) -> float:
+        """Cost of the other protocol if it is left out as too long, see `test_both`; else 0."""
+        return 0.0 if self._asks_both is False or self.test_both else self._other_cost
+
+    @cached_property
+    def _other_cost(self) -> float:
+        """Cost of a test query under the other protocol, as a multiple of that under the own one."""
         spec = self.neighbourhoods
-        if spec is None or not self.test_both or not self.num_tested:
-            return 1.0
+        if spec is None or not self.num_tested:
+            return 0.0
         if (near := self._near("test", spec.num_nodes)) is None:
-            return 1.0
+            return 0.0
         ratio = self._cost("test", None) / self._cost("test", near)
-        return 1 + (ratio if spec.protocol == "neighbourhood" else 1 / ratio)
+        return ratio if spec.protocol == "neighbourhood" else 1 / ratio
 
     def _cost(self, split: str, sampler: NeighbourhoodSampler | None) -> float:
         return query_cost(self.triples(split), self.graph(split), sampler)

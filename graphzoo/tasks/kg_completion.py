@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,6 +21,7 @@ from graphzoo.metrics.ranks import Ties
 from graphzoo.ops import QueryGraph, RelationalGraph
 from graphzoo.ops.of_weights import OfWeights
 from graphzoo.sampling import FactRemover, hash_numbers, sample_negatives
+from graphzoo.system.units import duration
 from graphzoo.tasks.base import FEW_QUERIES
 from graphzoo.tasks.query_scoring import EVALUATION_STEP, QueryScoring
 from graphzoo.tasks.reversed_queries import ReversedQueries
@@ -26,6 +29,9 @@ from graphzoo.types import GraphSpec, NeighbourhoodSpec, Protocol, QueryBatch, T
 
 if TYPE_CHECKING:
     from graphzoo.analysis import Table
+
+
+_log = logging.getLogger(__name__)
 
 
 class KGCompletion(QueryScoring):
@@ -100,6 +106,9 @@ class KGCompletion(QueryScoring):
         self.lr_milestones = [10, 15] if lr_milestones is None else list(lr_milestones)
         self.metrics = nn.ModuleDict({name: RankingMetric(ties=ties) for name in ("val", "test", "other")})
         self.test_table: list[dict[str, Any]] = []
+        self._test_began = 0.0
+        self._num_asked = self._num_kept = 0.0  # training queries of an epoch; with answers that are seen
+        self._told_of_dropped = False
         self._relations: list[str] = []  # of the data that it was built for
         self._removers: dict[int, FactRemover] = {}
         self._weights: OfWeights[object] = OfWeights()  # an object that changes when the weights do
@@ -192,6 +201,7 @@ class KGCompletion(QueryScoring):
         self.check_memory(at_once, num_nodes, option="--data.micro_batch_size")
         for split in ("train", "valid", "test"):  # before training, not after it
             self._check_reversed(split)
+        self._num_asked = self._num_kept = 0.0
         self._removers.clear()
         if num_nodes == whole:  # now, not in the first step
             self._remover(0)
@@ -207,6 +217,28 @@ class KGCompletion(QueryScoring):
             )
         if self.reverse_weight:
             raise UsageError("reverse_weight is for one graph at a time: take 0")
+
+    def on_train_batch_start(self, batch: TripleBatch, batch_idx: int) -> None:
+        """Count the queries of this process, and those whose answer lies in their neighbourhood."""
+        super().on_train_batch_start(batch, batch_idx)
+        self._num_asked += batch.num_global / self.parts_of_batch
+        self._num_kept += len(batch)
+
+    def on_train_epoch_end(self) -> None:
+        """Log losses; warn once if most queries of an epoch were left out, as their answers are far away."""
+        super().on_train_epoch_end()
+        asked, kept = self._num_asked, self._num_kept
+        self._num_asked = self._num_kept = 0.0
+        near = self._datamodule().neighbourhood
+        if near is None or 2 * kept >= asked or self._told_of_dropped or not self.trainer.is_global_zero:
+            return
+        self._told_of_dropped = True
+        _log.warning(
+            "%.0f %% of the training queries of this epoch were left out: their answers lie outside their "
+            "neighbourhoods of %s entities\nGive a larger --data.neighbourhood, such as %d; "
+            "--data.max_valid_triples 250 keeps validation short",
+            100 * (1 - kept / asked), f"{near:,}", 4 * near,
+        )  # fmt: skip
 
     def part_loss(self, batch: TripleBatch) -> Tensor:
         """Loss of a part of the global batch, scaled so that gradients add up to the global mean's."""
@@ -305,6 +337,7 @@ class KGCompletion(QueryScoring):
         super().on_test_start()
         self._check_reversed("test")
         self._begin_anew()
+        self._test_began = time.perf_counter()
 
     def _begin_anew(self) -> None:
         """Forget the scores of other weights, and the ranks of an evaluation that did not finish."""
@@ -394,6 +427,10 @@ class KGCompletion(QueryScoring):
             self.test_tables = self._tables(ranks)
         if (other := self._other_protocol()) is not None:
             self._report("other", f"test/{other}")
+        elif (cost := getattr(datamodule, "cost_left_out", 0.0)) and self.trainer.is_global_zero:
+            seconds = cost * (time.perf_counter() - self._test_began)
+            message = "tested in neighbourhoods only; --data.test_both true adds the whole graph, about %s"
+            _log.warning(message, duration(seconds))
         self._report("test")
 
     def _tables(self, ranks: tuple[Tensor, Tensor, Tensor]) -> tuple[Table, ...]:

@@ -24,6 +24,7 @@ class LogsLosses(LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.step_loss: Tensor | None = None
+        self._has_samples = False  # whether this process had any in this step
         self._sums: dict[str, tuple[Tensor, int]] = {}
         self._latest_loss: Tensor | None = None
 
@@ -45,14 +46,17 @@ class LogsLosses(LightningModule):
     def configure_model(self) -> None:
         """Forget losses that are left from a fit that ended in the middle of an epoch."""
         self._sums, self.step_loss, self._latest_loss = {}, None, None
+        self._has_samples = False
 
     def collect_loss(self, losses: Tensor, num_global: int) -> None:
         """Add the losses [B] of a part of the global batch to `train/loss`, which is logged once per step.
 
-        A step whose global batch is empty, as a part of a graph without training nodes is, logs nothing.
+        A step without samples logs nothing: a part of a graph may have no training nodes (`num_global` is 0),
+        and the answers of all queries may lie outside their neighbourhoods.
         """
         if not num_global:
             return
+        self._has_samples = self._has_samples or losses.numel() > 0
         total = losses.detach().float().sum()
         part = torch.stack([total, total.new_full((), losses.numel())]) / num_global
         self.step_loss = part if self.step_loss is None else self.step_loss + part
@@ -79,8 +83,9 @@ class LogsLosses(LightningModule):
         if self.step_loss is None:
             return
         total, share = self.trainer.strategy.reduce(self.step_loss, reduce_op="sum")
-        self.step_loss = None
-        self.log_training("train/loss", total / share.clamp(min=1e-12))
+        self.step_loss, has_samples, self._has_samples = None, self._has_samples, False
+        if has_samples or float(share):  # waits for the device only without samples in this process
+            self.log_training("train/loss", total / share.clamp(min=1e-12))
 
     def on_train_epoch_end(self) -> None:
         """Log the means over the epoch."""

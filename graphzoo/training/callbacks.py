@@ -187,8 +187,9 @@ def callbacks_of(
     if plan.quiet:
         config["enable_progress_bar"] = False
     has_bar = in_notebook() or sys.stdout.isatty()
-    if config.get("enable_progress_bar") is not False and fits:
-        callbacks += [RunSummary(plan.tests, plan.for_cpu), own.EpochLines(math.inf if has_bar else 60)]
+    if config.get("enable_progress_bar") is not False:
+        callbacks += [RunSummary(plan.tests, plan.shorter)] if fits else []
+        callbacks.append(own.EpochLines(math.inf if has_bar else 60))
     if config.get("enable_progress_bar") is None and not any(isinstance(c, ProgressBar) for c in given):
         if in_notebook():
             callbacks.append(NotebookBar())

@@ -142,17 +142,21 @@ class DryRun(ValidationClock):
         elif self._batches:
             yield "validation", "unknown: its number of batches is not known"
         test = self.whole_test(trainer) if self._state.plan.tests else None
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
         if test is not None:
-            yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}"
+            more = test[0] * getattr(datamodule, "cost_left_out", 0.0)
+            adds = f"; --data.test_both true adds the whole graph, about {duration(more)}" if more else ""
+            yield "test", f"{duration(test[0])} in {counted(test[1], 'batch', 'batches')}{adds}"
         tested = test[0] if test else 0.0
         name = "still to go" if self._place else "the whole run"
         place = self._place or Place()
         remaining = Remaining(trainer, place, self._every, self._interval, in_steps=self._in_steps)
         yield name, self._in_all(trainer, remaining, step, validation, tested)
         if remaining.steps is not None:
-            seconds = remaining.seconds(step, validation)
-            if text := self._state.plan.for_cpu(seconds, trainer.strategy.root_device.type):
-                yield "for a CPU", text
+            seconds, device = remaining.seconds(step, validation), trainer.strategy.root_device.type
+            cost = getattr(datamodule, "test_cost", 1.0)
+            if line := self._state.plan.shorter(seconds, tested, cost, device):
+                yield line
 
     def _in_all(
         self, trainer: Trainer, remaining: Remaining, step: float, validation: float, test: float

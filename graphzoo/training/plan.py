@@ -22,6 +22,7 @@ from graphzoo.errors import UsageError, check_choice, normalise, suggestion
 from graphzoo.runs.checkpoints import locate
 from graphzoo.runs.directory import GIVEN_DATA, is_child, several_processes
 from graphzoo.runs.lock import RunLock
+from graphzoo.system.units import duration
 from graphzoo.training.options import (
     FLAGS,
     MATMUL_PRECISIONS,
@@ -89,6 +90,27 @@ class Plan:
         if preset is None or preset.header.get("data", preset.name.rpartition("/")[2]) != self.data:
             return ""
         return f"--recipe {preset.name.rpartition('/')[2]}: {preset.header['measured']}"
+
+    def shorter(self, training: float, test: float, test_cost: float, device: str) -> tuple[str, str] | None:
+        """A setting that shortens a run of hours, for what takes most of them, and a word for it.
+
+        Args:
+            training: Seconds of training, validations included.
+            test: Seconds of the test after it.
+            test_cost: Cost of the test under both protocols, as a multiple of that under one.
+            device: Type of the device.
+        """
+        if test > max(training, _LONG):
+            if test_cost > 2 and not self.names("data.test_both"):
+                once = duration(test / test_cost)
+                return "shorter", f"--data.test_both false tests under one protocol only, in about {once}"
+            return "shorter", "--no-test ends the run with the training; graphzoo test RUN tests it later"
+        if text := self.for_cpu(training, device):
+            return "for a CPU", text
+        is_cut = self.resume or any(x.startswith(("--trainer.max_", "--trainer.limit_")) for x in self.typed)
+        if device != "cpu" or training < _LONG or is_cut:
+            return None
+        return "shorter", "--trainer.max_time 00:02:00:00 ends the training after two hours"
 
     def taking(self, used: str, *words: str, **names: Any) -> Plan:
         """The plan with one more preset.

@@ -36,6 +36,9 @@ class Module(LightningModule):
         self.clock.now += self.seconds
         self.log("val/own", 0.5)
 
+    def test_step(self, batch, batch_idx):
+        self.clock.now += self.seconds
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
@@ -47,8 +50,8 @@ class Clock:
         return self.now
 
 
-def lines(monkeypatch, seconds, *, every=60, batches=12, epochs=2):
-    """Lines that a run prints if each batch takes `seconds`."""
+def lines(monkeypatch, seconds, *, every=60, batches=12, epochs=2, command="fit"):
+    """Lines that a fit, validate or test prints if each batch takes `seconds`."""
     screen = Console(file=io.StringIO(), width=200)
     monkeypatch.setattr(progress, "console", lambda: screen)
     clock = Clock()
@@ -58,7 +61,10 @@ def lines(monkeypatch, seconds, *, every=60, batches=12, epochs=2):
         enable_model_summary=False, enable_checkpointing=False, logger=False,
         callbacks=[RunClock(clock), EpochLines(every, clock)],
     )  # fmt: skip
-    trainer.fit(Module(clock, seconds), loader, loader)
+    if command == "fit":
+        trainer.fit(Module(clock, seconds), loader, loader)
+    else:
+        getattr(trainer, command)(Module(clock, seconds), loader, verbose=False)
     return screen.file.getvalue().splitlines()
 
 
@@ -76,6 +82,17 @@ def test_a_line_is_printed_every_minute_within_epochs_and_validations(monkeypatc
     assert left[2] == pytest.approx(8 * steps + 2 * validation, abs=0.1), "after 4 of 12 steps"
     assert left[4:9] == pytest.approx([6 * steps + 2 * validation] * 4 + [6 * steps + validation])
     assert left[-5:] == [validation] * 4 + [0]
+
+
+@pytest.mark.parametrize(("command", "what"), [("test", "test"), ("validate", "validation")])
+def test_a_long_test_has_a_line_every_minute_and_a_short_one_none(monkeypatch, command, what):
+    assert lines(monkeypatch, 25.0, batches=8, command=command) == [
+        f"{what} batch 3/8  about 2.1 min to go",
+        f"{what} batch 6/8  about 50 s to go",
+    ]
+    assert not lines(monkeypatch, 5.0, command=command) and not lines(
+        monkeypatch, 25.0, every=float("inf"), command=command
+    )
 
 
 @pytest.mark.parametrize(("seconds", "every"), [(25.0, float("inf")), (0.5, 60)])
@@ -98,6 +115,10 @@ def test_the_bar_shows_the_time_left_of_the_run():
     clock.left = timedelta(hours=2).total_seconds()
     assert shown() == ["0:01:15 • 2:00:00"]
     assert progress._time_left(trainer) == "about 2.0 h"
+    clock.tested = 59.0
+    assert progress._time_left(trainer) == "about 2.0 h"
+    clock.left, clock.tested = 30.0, 36_000.0
+    assert progress._time_left(trainer) == "about 30 s of training and 10.0 h of test"
     assert "{remaining}" not in NotebookBar.BAR_FORMAT
 
 

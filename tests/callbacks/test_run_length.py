@@ -113,7 +113,7 @@ def test_the_line_counts_validation_and_later_epochs_up_to_max_time(monkeypatch)
     limited = line_of(trainer, allowed=300.0, monkeypatch=monkeypatch)
     assert limited == "about 5.0 min, when --trainer.max_time ends it"
     tested = line_of(trainer, validation=(60.0, None), test=(120.0, 8), monkeypatch=monkeypatch)
-    assert tested == "about 28.5 min for 194 steps, validation and test counted"
+    assert tested == "about 26.5 min for 194 steps, validation counted, then 2.0 min of test"
     limited = line_of(trainer, allowed=300.0, test=(120.0, 8), monkeypatch=monkeypatch)
     assert limited == "about 5.0 min, when --trainer.max_time ends it, then 2.0 min of test"
     endless = make_trainer(max_epochs=-1)

@@ -10,7 +10,7 @@ import torch
 from helpers.kg_tasks import make_task, make_trainer, write_family
 
 import graphzoo
-from graphzoo.datamodules import KGDataModule
+from graphzoo.datamodules import KGDataModule, kg
 from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
 from graphzoo.inference import KGModel
@@ -359,6 +359,56 @@ def test_a_test_can_be_limited_to_one_protocol(family, tmp_path):
     task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, test_both=False)
     figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
     assert not [name for name in figures if "whole_graph" in name]
+
+
+@pytest.mark.parametrize(("most", "is_tested"), [(1e9, True), (1e-9, False)])
+def test_the_whole_graph_is_tested_too_if_it_costs_little(
+    family, tmp_path, monkeypatch, caplog, most, is_tested
+):
+    monkeypatch.setattr(kg, "_MOST_COST", most)
+    task, datamodule, trainer = fit(tmp_path, family, neighbourhood=6, test_both=None)
+    figures = trainer.test(task, datamodule=datamodule, verbose=False)[0]
+    told = [line for line in caplog.messages if line.startswith("tested in neighbourhoods only")]
+    assert ("test/whole_graph/mrr" in figures) == is_tested == (not told) == (datamodule.test_cost > 1)
+    assert is_tested or "; --data.test_both true adds the whole graph, about 0." in told[0] and len(told) == 1
+    given = KGDataModule(path=family, neighbourhood=6, test_both=True)
+    given.setup()
+    assert given.test_both and given.test_cost > 1 and not given.cost_left_out
+    assert KGDataModule(path=family, neighbourhood=6).test_both, "kept rows have both"
+
+
+def test_the_usual_limit_separates_small_graphs_from_large_ones(tmp_path):
+    def tests_both(size):
+        triples = [(f"e{i}", "r", f"e{(i + step) % size}") for i in range(size) for step in (1, 7, 50)]
+        return KGDataModule.from_triples(triples, neighbourhood="auto", test_both=None).test_both
+
+    assert tests_both(1500) and not tests_both(12_000)
+
+
+@pytest.mark.parametrize("size", [2, 15])
+def test_queries_whose_answers_are_outside_are_counted_and_log_no_loss(family, tmp_path, caplog, size):
+    logged = []
+
+    class Task(KGCompletion):
+        def log_training(self, name, value):
+            logged.append(float(value))
+
+    datamodule = KGDataModule(
+        path=family, batch_size=1, neighbourhood=size, relation_share=0.0, micro_batch_size=1
+    )
+    task = Task(partial(KnowFormer, hidden_channels=8, num_layers=1, num_heads=2))
+    trainer = make_trainer(tmp_path, max_epochs=2, limit_val_batches=0)
+    trainer.fit(task, datamodule=datamodule)
+    kept = [len(batch) for epoch in (0, 1) for batch in datamodule.train_dataloader(epoch=epoch)]
+    assert len(logged) == sum(kept) and all(loss > 0 for loss in logged)
+    first = sum(kept[: len(kept) // 2]) / (len(kept) // 2)
+    assert (first < 0.5) == (size == 2), "the sizes are chosen so"
+    told = [line for line in caplog.messages if "were left out" in line]
+    assert len(told) == (size == 2), "once, not in every epoch"
+    if told:
+        assert told[0].startswith(f"{100 * (1 - first):.0f} % of the training queries of this epoch")
+        assert "outside their neighbourhoods of 2 entities" in told[0]
+        assert "--data.neighbourhood, such as 8;" in told[0]
 
 
 def test_a_batch_with_all_answers_outside_is_a_step(family, tmp_path):

@@ -379,6 +379,28 @@ def test_long_published_trainings_on_a_cpu_name_a_recipe_for_cpus(tmp_path, monk
         assert bool(for_cpu("umls")) == is_named
 
 
+@pytest.mark.parametrize(
+    ("options", "hours", "shown"),
+    [
+        ((), (3, 1, 1), "--trainer.max_time 00:02:00:00 ends the training after two hours"),
+        ((), (1, 40, 20), "--data.test_both false tests under one protocol only, in about 2.0 h"),
+        (("--data.test_both=true",), (1, 40, 20), "--no-test ends the run with the training"),
+        ((), (1, 40, 1), "--no-test ends the run with the training"),
+        ((), (50, 40, 20), "--trainer.max_time"),
+        (("--trainer.max_epochs=9",), (3, 1, 1), None),
+        ((), (1.9, 1.9, 20), None),
+    ],
+)  # fmt: skip
+def test_a_setting_that_shortens_what_takes_longest_is_named(options, hours, shown):
+    plan = make_plan("fit", ["--model=knowformer", "--data=kg", "--data.path=x", *options])
+    training, test, cost = hours
+    line = plan.shorter(training * 3600.0, test * 3600.0, cost, "cpu")
+    assert line is None if shown is None else line[1].startswith(shown)
+    assert plan.shorter(9e9, 0, 1, "cuda") is None and plan.shorter(0, 9e9, 1, "cuda")
+    published = make_plan("fit", ["--model=knowformer", "--data=fb15k237"])
+    assert published.shorter(9e9, 0, 1, "cpu")[0] == "for a CPU"
+
+
 def test_a_run_and_a_dry_run_print_the_recipe_for_cpus(fit, monkeypatch):
     monkeypatch.setattr(Plan, "for_cpu", lambda plan, seconds, device: f"[/b] {plan.command} {device}")
     monkeypatch.setattr(run_length, "_TIMED", 0.0)

@@ -24,7 +24,8 @@ from graphzoo.system.units import counted
 _log = logging.getLogger(__name__)
 # Drawn splits that this process has already logged.
 _told: set[str] = set()
-_HELD_OUT = 0.05
+# Share of each drawn split; on large graphs a number of triples, which takes hours less to test.
+_HELD_OUT, _MOST_HELD_OUT = 0.05, 10_000
 
 Pair = tuple[KnowledgeGraph, KnowledgeGraph | None]
 
@@ -39,8 +40,9 @@ def from_files(
             missing); one file; a list of one to three files (train, valid, test); an `.npz` file that
             `KnowledgeGraph.save` wrote; or, for the inductive setting, a list of two folders: the graph to
             train on, and the graph to predict on. The second folder needs only `train`.
-        split_seed: Seed of drawn splits. A missing valid or test is drawn from train, 5 % each. The draw does
-            not depend on the order of lines, and leaves each entity and relation a training triple.
+        split_seed: Seed of drawn splits. A missing valid or test is drawn from train, 5 % each but at most
+            10,000 triples. The draw does not depend on the order of lines, and leaves each entity and
+            relation a training triple.
 
     Returns:
         The graph, and the graph to predict on; None if there is none.
@@ -95,8 +97,8 @@ def split_triples(
 
     Args:
         triples: Training triples, in any form of `from_triples`.
-        valid: Validation triples; None draws 5 % of `triples`.
-        test: Test triples; None draws 5 % of `triples`.
+        valid: Validation triples; None draws 5 % of `triples`, at most 10,000.
+        test: Test triples; None draws 5 % of `triples`, at most 10,000.
         name: Name for logs and results.
         split_seed: Seed of the draw.
 
@@ -193,7 +195,10 @@ def _remedy(columns: Mapping[str, Columns], missing: Sequence[str]) -> str:
 def _draw_splits(
     columns: dict[str, Columns], missing: Sequence[str], seed: int
 ) -> tuple[dict[str, Columns], list[str]]:
-    """Move 5 % of train into each missing split; every name keeps at least one training triple."""
+    """Move 5 % of train, at most 10,000 triples, into each missing split.
+
+    Every name keeps at least one training triple.
+    """
     train = columns["train"]
     entities = sorted({*train.head.names, *train.tail.names})
     relations = sorted(train.relation.names)
@@ -212,7 +217,8 @@ def _draw_splits(
     free[np.unique(shuffled[:, 1], return_index=True)[1]] = False
     free[np.unique(shuffled[:, [0, 2]].ravel(), return_index=True)[1] // 2] = False
     candidates = np.flatnonzero(free)
-    size = min(max(1, round(_HELD_OUT * len(rows))), candidates.size // (len(missing) + 1))
+    wanted = min(max(1, round(_HELD_OUT * len(rows))), _MOST_HELD_OUT)
+    size = min(wanted, candidates.size // (len(missing) + 1))
     if size == 0:
         raise DataError(
             f"{train.source}: too few triples ({len(rows)}) to draw {' and '.join(missing)}: every name has "
