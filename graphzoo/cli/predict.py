@@ -238,7 +238,8 @@ def _run(args: argparse.Namespace) -> int:
         model.task.reverse_weight = args.reverse_weight
     answered, scored = task.tables
     tables = function_of(answered if args.score is None else scored)(model, args)
-    count = write_tables(tables, args.out, spreadsheet=args.spreadsheet)
+    partners = task.kind == "links" and args.score is None  # their pairs are counted while they are scored
+    count = write_tables(tables, args.out, spreadsheet=args.spreadsheet, counts=not partners)
     if args.out != STANDARD_OUTPUT:
         tell(f"graphzoo predict: {count:,} rows in {args.out}\n")
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from graphzoo.layers.noise import in_evaluation
 from graphzoo.ops import RelationalGraph
 from graphzoo.ops.of_weights import OfWeights
 from graphzoo.system.memory import Halves, explain_out_of_memory
+from graphzoo.system.progress import progress
 from graphzoo.tasks import LinkPrediction
 from graphzoo.tasks.prepared_graph import PreparedGraph
 from graphzoo.tasks.scores import NEAR_QUERIES, mean_of_draws
@@ -116,7 +117,14 @@ class LinkPlace:
         return in_keys(keys, self._known_keys)
 
     @torch.no_grad()
-    def score(self, pairs: Tensor, batch_size: int | None = None, *, brings: bool = False) -> Tensor:
+    def score(
+        self,
+        pairs: Tensor,
+        batch_size: int | None = None,
+        *,
+        brings: bool = False,
+        advance: Callable[[float], None] = lambda pairs: None,
+    ) -> Tensor:
         """Logits of pairs [M, 2] of different nodes, means over the run's directions and relabelings.
 
         Args:
@@ -124,15 +132,18 @@ class LinkPlace:
             batch_size: Pairs (queries of a `QueryEncoder`) that are scored at once; None chooses by memory.
             brings: Whether a model with neighbourhoods also computes logits for pairs of distant nodes, each
                 at the cost of a query. If not, their scores only order them, as in the test.
+            advance: Told the number of pairs after each batch.
 
         Returns:
             [M], float32; NaN and infinity are a `UsageError`.
         """
         check_whole(at_least=1, batch_size=batch_size)
         with in_evaluation(self._task):
-            return self._score(pairs, batch_size, brings)
+            return self._score(pairs, batch_size, brings, advance)
 
-    def _score(self, pairs: Tensor, batch_size: int | None, brings: bool) -> Tensor:
+    def _score(
+        self, pairs: Tensor, batch_size: int | None, brings: bool, advance: Callable[[float], None]
+    ) -> Tensor:
         total = torch.zeros(pairs.shape[0], dtype=torch.float64)
         if self._task.batching == "sources":
             parts, num_copies = self._answers(pairs, batch_size, brings), 1 + self._data.both_directions
@@ -145,6 +156,7 @@ class LinkPlace:
             )
         for index, logits in parts:
             total.index_add_(0, index, check_finite(logits.float()).double().cpu())
+            advance(index.numel() / num_copies)
         return (total / num_copies).float()
 
     @property
@@ -248,6 +260,19 @@ def best_partners(
     Yields:
         One entry per partner, by node and rank; one table without entries if there are no nodes.
     """
+    with progress("scoring pairs", nodes.numel() * candidates.numel()) as advance:
+        yield from _best_partners(place, nodes, candidates, k, known, batch_size, advance)
+
+
+def _best_partners(
+    place: LinkPlace,
+    nodes: Tensor,
+    candidates: Tensor,
+    k: int,
+    known: FilterKnown,
+    batch_size: int | None,
+    advance: Callable[[float], None],
+) -> Iterator[Columns]:
     limit = place.pairs_at_once
     for group in torch.split(nodes, max(1, limit // candidates.numel())):
         partner = torch.empty(group.numel(), 0, dtype=torch.int64)
@@ -261,7 +286,7 @@ def best_partners(
             if known == "drop":
                 shown &= ~are_known
             scores = torch.full(shape, -torch.inf, dtype=torch.float32)
-            scores[shown] = place.score(pairs[shown], batch_size)
+            scores[shown] = place.score(pairs[shown], batch_size, advance=advance)
             # The best so far come first, and candidates ascend: equal ones stay in order.
             score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)
             is_known = torch.cat([is_known, are_known], 1)

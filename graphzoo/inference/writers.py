@@ -87,7 +87,9 @@ def _same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False) -> int:
+def write_tables(
+    tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool = False, counts: bool = True
+) -> int:
     """Write at least one table with the same columns, one below the other; only one is in memory at a time.
 
     A tab-separated file has names unchanged, as in files of triples. It has quotes only for a spreadsheet, or
@@ -98,6 +100,7 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool
         path: A file, or "-" for standard output.
         spreadsheet: Whether the file is for a spreadsheet. Text that it would run as a formula gets a ' in
             front.
+        counts: Whether a bar counts the rows; False if the tables show their own progress.
 
     Returns:
         The number of rows.
@@ -106,6 +109,8 @@ def write_tables(tables: Iterable[pd.DataFrame], path: str, *, spreadsheet: bool
         return _write_text((_changed(table, visible) for table in tables), sys.stdout, "tsv")
     if spreadsheet:
         tables = (_changed(table, _no_formula) for table in tables)
+    if not counts:
+        return _write_file(tables, path, quotes=spreadsheet)
     with progress("answering") as advance:
         return _write_file(_counted(tables, advance), path, quotes=spreadsheet)
 

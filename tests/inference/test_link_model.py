@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import shutil
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import networkx
@@ -213,7 +214,9 @@ def test_candidates_are_scored_in_pieces(load, encoder, monkeypatch):
     sizes = []
     score = link_scoring.LinkPlace.score
     monkeypatch.setattr(
-        link_scoring.LinkPlace, "score", lambda self, p, *a: sizes.append(len(p)) or score(self, p, *a)
+        link_scoring.LinkPlace,
+        "score",
+        lambda self, p, *a, **b: sizes.append(len(p)) or score(self, p, *a, **b),
     )
     monkeypatch.setattr(link_scoring, "_PAIRS", 10)
     tables = list(model.predict_batches(nodes=[5, 6, 7], k=9))
@@ -226,10 +229,27 @@ def test_candidates_are_scored_in_pieces(load, encoder, monkeypatch):
     assert [len(table) for table in model.predict_batches(nodes=[5, 6, 7], k=9)] == [18, 9]
 
 
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_scored_pairs_are_counted(load, encoder, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def bar(what, total):
+        shown.append(total)
+        yield shown.append
+
+    monkeypatch.setattr(link_scoring, "progress", bar)
+    load(encoder).predict(nodes=[5, 6], k=3, known="keep")
+    total, *steps = shown
+    assert total == 2 * NODES and sum(steps) == 2 * (NODES - 1), "all pairs but those of a node with itself"
+
+
 @pytest.mark.parametrize("pairs_at_once", [5, 1000])
 def test_equal_scores_are_in_the_order_of_nodes(model, monkeypatch, pairs_at_once):
     monkeypatch.setattr(link_scoring, "_PAIRS", pairs_at_once)
-    monkeypatch.setattr(link_scoring.LinkPlace, "score", lambda self, pairs, *a: (pairs[:, 1] // 10).float())
+    monkeypatch.setattr(
+        link_scoring.LinkPlace, "score", lambda self, pairs, *a, **b: (pairs[:, 1] // 10).float()
+    )
     table = model.predict(40, k=12, known="keep")
     assert table["partner"].tolist() == [41, 42, 43, 44, 45, 46, 47, *range(30, 35)]
 
