@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 from graphzoo.system.files import write_atomically, write_text_atomically
 from graphzoo.system.shown import DIRECTIONS, visible
+from graphzoo.system.units import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +68,7 @@ _SETTINGS: Any = {
     "lines.linewidth": 1.5,
     "figure.dpi": 110,
 }
+_log = logging.getLogger(__name__)
 _NAMESPACE = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
 # Characters that XML forbids even if escaped, and the control characters after ASCII.
@@ -79,7 +82,7 @@ def drawing() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        # The reader's machine may have fonts for letters that this machine lacks.
+        # The reader's machine may have fonts for letters that this machine lacks; see `save_figure`.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
@@ -232,4 +235,14 @@ def save_figure(figure: Figure, path: Path) -> None:
         write_text_atomically(path, printable(text.getvalue()))
     else:
         look: Any = {"format": path.suffix[1:], "facecolor": "white", "dpi": 200}
-        write_atomically(path, lambda file: figure.savefig(file, **look))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("always", message="Glyph .* missing from")
+            write_atomically(path, lambda file: figure.savefig(file, **look))
+        if letters := {str(each.message) for each in caught if str(each.message).startswith("Glyph ")}:
+            few = counted(len(letters), "letter")
+            _log.warning(
+                "%s: %s that this machine's fonts lack: install such a font, or draw as svg", path.name, few
+            )
+        for each in caught:
+            if str(each.message) not in letters:
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

@@ -156,6 +156,20 @@ def test_control_characters_are_left_out_of_picture_files(tmp_path):
     assert "[31mred" in "".join(ElementTree.parse(tmp_path / "a.svg").getroot().itertext())
 
 
+def test_letters_that_no_font_has_are_told_where_they_become_boxes(tmp_path, caplog):
+    def draw(names, ending):
+        caplog.clear()
+        with drawing():
+            save_figure(_draw_bars(names, [(name, {name: 0.5}) for name in names]), tmp_path / f"a.{ending}")
+        return [record.getMessage() for record in caplog.records]
+
+    lacking = ["\U00013000", "\U00013001"]  # Egyptian hieroglyphs
+    assert draw(lacking, "png") == [
+        "a.png: 2 letters that this machine's fonts lack: install such a font, or draw as svg"
+    ]
+    assert draw(lacking, "svg") == draw(["a", "b"], "png") == []
+
+
 def test_the_page_is_accessible_to_screen_readers(row_page):
     _, page = row_page
     assert page.elements[0][0] == "html" and page.all("html")[0]["lang"] == "en"
