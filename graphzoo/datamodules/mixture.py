@@ -162,10 +162,7 @@ class MixtureDataModule(GraphDataModule):
             eval_batch_size=eval_batch_size, seed=seed, num_workers=num_workers,
         )  # fmt: skip
         chosen = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
-        different = {
-            Path(part).resolve() if Path(part).is_dir() else find_source(part).name
-            for part in filter(None, chosen)
-        }
+        different = {_place_or_name(part) for part in filter(None, chosen)}
         if len(different) < max(2, len(chosen)):
             raise UsageError(
                 f"a mixture needs at least two different data sets, got {', '.join(chosen) or 'none'}\n"
@@ -193,6 +190,7 @@ class MixtureDataModule(GraphDataModule):
         ]
         folders = [Path(part).resolve().name if Path(part).is_dir() else part for part in chosen]
         self.names = folders if len(set(folders)) == len(chosen) else chosen
+        self.given = chosen
         self.epoch_queries, self.neighbourhood = epoch_queries, neighbourhood
         self._spec = NeighbourhoodSpec(eval_neighbourhood or neighbourhood, relation_share)
 
@@ -321,3 +319,16 @@ class MixtureDataModule(GraphDataModule):
         sizes = [len(part.triples("train")) for part in self.parts]
         num_batches = max(len(sizes), self.epoch_queries // self.batch_size)
         return self._sampler(partial(MixtureSampler, sizes), num_batches * self.batch_size)
+
+
+def _place_or_name(part: str) -> Path | str:
+    """The place of a folder of triples, or the name of a data set."""
+    if Path(part).is_dir():
+        return Path(part).resolve()
+    try:
+        return find_source(part).name
+    except UsageError as error:
+        raise UsageError(
+            f"{part}: there is no such folder here, and no data set of this name ({error})\n"
+            "The folders of a run are found where the run was started; otherwise give --data.names anew"
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -106,11 +107,8 @@ def _not_read(paths: Sequence[str | PathLike[str]], graph: KnowledgeGraph) -> li
         f"{path} is read as the {split} split ({counted(len(graph.split(split)), 'triple')}): it counts as "
         f"known, but answers do not draw on it; to use its triples as facts, add them to {paths[0]}"
         for split, path in rest
-        if not any(
-            word in part.lower()
-            for part in path.parts
-            if part not in shared
-            for word in (split, *OTHER_NAMES.get(split, ()))
+        if not {split, *OTHER_NAMES.get(split, ())}.intersection(
+            word for part in path.parts if part not in shared for word in re.split(r"[\W_\d]+", part.lower())
         )
     ]
 

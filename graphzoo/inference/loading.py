@@ -56,9 +56,10 @@ def load(
     heed_fork(depth=1)
     file, run = find_checkpoint(path)
     if data is None and run is None:
+        place = "" if file.parent.name == "checkpoints" else ", or the run"  # that of a mixture has no graph
         raise UsageError(
             f"{path} comes without a graph to answer on\n"
-            "Give --data.path with a folder, files or the name of a data set (in Python data=), or the run"
+            f"Give --data.path with a folder, files or the name of a data set (in Python data=){place}"
         )
     checkpoint = read_checkpoint(file)
     with torch.inference_mode(False):  # the model may be trained on

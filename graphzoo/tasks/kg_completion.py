@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -166,7 +167,7 @@ class KGCompletion(QueryScoring):
         there, here = described.get("relations") or [], list(self._datamodule().relations)
         if self.query_encoder.any_relations or there == here:
             return
-        title = self._datamodule().title
+        datamodule = self._datamodule()
         encoder = (described.get("encoder") or {}).get("class_path", "").rpartition(".")[2]
         own = type(self.query_encoder).__name__
         if encoder and encoder != own:
@@ -174,14 +175,16 @@ class KGCompletion(QueryScoring):
                 f"{name} holds the weights of a {encoder}, but the model is a {own}\n"
                 "Give the --model that the weights were trained with"
             )
-        tests = self.trainer.state.fn == "test" and set(here) <= set(there)
-        raise UsageError(
-            f"{name} was trained with other relations than those of {title}\n"
-            + (
-                f'Give both graphs, that of the training first: --data.path "[TRAINED_ON,{title}]"'
-                if tests
-                else "Only knowformer-any takes other relations than those it was trained with"
+        remedy = "Only knowformer-any takes other relations than those it was trained with"
+        if self.trainer.state.fn == "test" and set(here) <= set(there):
+            path = getattr(datamodule, "path", None)
+            place = path if isinstance(path, str) and Path(path).is_dir() else "FOLDER"
+            remedy = (
+                f'Give two folders, that of the training first: --data.path "[TRAINED_ON,{place}]"; the '
+                "second needs a file of its facts, train.tsv, and one of what is tested, test.tsv (.csv)"
             )
+        raise UsageError(
+            f"{name} was trained with other relations than those of {datamodule.title}\n{remedy}"
         )
 
     def on_fit_start(self) -> None:
@@ -532,15 +535,13 @@ class KGCompletion(QueryScoring):
     def describe_data(self, datamodule: Any) -> dict[str, Any]:
         """Relation names and the data's fingerprint; entities need not be the same in other data."""
         near = datamodule.neighbourhoods
-        return {
-            "relations": list(datamodule.relations),
-            "data": {
-                "name": datamodule.title,
-                "fingerprint": datamodule.fingerprint,
-                "split": datamodule.describe_split() if hasattr(datamodule, "describe_split") else None,
-                "neighbourhoods": near.to_dict() if near is not None else None,
-            },
-        }
+        data = _described(datamodule) | {"neighbourhoods": near.to_dict() if near is not None else None}
+        if hasattr(datamodule, "parts"):
+            given = zip(datamodule.given, datamodule.parts, strict=True)
+            data["parts"] = [
+                {"given": name, "is_named": part.is_named, **_described(part)} for name, part in given
+            ]
+        return {"relations": list(datamodule.relations), "data": data}
 
     @classmethod
     def data_options(
@@ -555,24 +556,60 @@ class KGCompletion(QueryScoring):
         return [sizes | {"relation_share": near.relation_share, "protocol": near.protocol}]
 
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
-        """Refuse another split of the triples that the model was trained on."""
-        there = trained.get("split")  # not in checkpoints of earlier versions
-        if there is None or not hasattr(datamodule, "describe_split"):
-            return
-        if self.trainer.state.fn == "test" and datamodule.inference_graph is not None:
-            return  # the triples of a pair's other graph are tested
-        here = datamodule.describe_split()
-        same = here.get("triples") is not None and here["triples"] == there.get("triples")
-        if same and here["fingerprint"] != there["fingerprint"]:
-            drawn = [name.rpartition(" seed ")[0] for name in (there["name"], here["name"])]
-            is_drawn = drawn[0] == drawn[1] != ""
+        """Refuse another split of the triples that the model was trained on, also in a mixture."""
+        is_mixture = hasattr(datamodule, "parts")
+        if is_mixture and "parts" in trained:
+            _check_places(trained["parts"], datamodule)
+        before = [data.get("split") for data in trained.get("parts", [trained])]
+        splits = [split for split in before if split is not None]  # none in checkpoints of earlier versions
+        for part in datamodule.parts if is_mixture else [datamodule]:
+            if not splits or not hasattr(part, "describe_split"):
+                continue
+            if self.trainer.state.fn == "test" and part.inference_graph is not None:
+                continue  # the triples of a pair's other graph are tested
+            here = part.describe_split()
+            if here["fingerprint"] in [split["fingerprint"] for split in splits]:
+                continue
+            for there in splits:
+                if here.get("triples") is not None and here["triples"] == there.get("triples"):
+                    _refuse_split(there, here, f"--data kg --data.path {part.path} " if is_mixture else "")
+            self.warn_of_drawn(part, part.title if is_mixture else "")
+
+
+def _described(datamodule: Any) -> dict[str, Any]:
+    return {
+        "name": datamodule.title,
+        "fingerprint": datamodule.fingerprint,
+        "split": datamodule.describe_split() if hasattr(datamodule, "describe_split") else None,
+    }
+
+
+def _check_places(trained: list[Mapping[str, Any]], datamodule: Any) -> None:
+    """Refuse a folder with the name of a data set that was trained on, and the other way round."""
+    was_named = {part["given"]: part["is_named"] for part in trained}
+    for given, part in zip(datamodule.given, datamodule.parts, strict=True):
+        if was_named.get(given, part.is_named) == part.is_named:
+            continue
+        if part.is_named:
             raise UsageError(
-                f"the model was trained on another split of these triples ({there['name']}, here "
-                f"{here['name']}): those that are tested may be among its training triples\nGive "
-                + (f"--data.split_index {there['index']}" if is_drawn else "the files that it was trained on")
+                f"the model was trained on the folder {given}, which does not exist here; there is a data "
+                "set of the same name\n"
+                "Run it in the folder where the run was started, or give --data.names anew"
             )
-        if here["fingerprint"] != there["fingerprint"]:
-            self.warn_of_drawn(datamodule)
+        raise UsageError(
+            f"the model was trained on the data set {given}, but here is a folder of the same name\n"
+            f"Rename the folder, or give --data.names with ./{given} to use it"
+        )
+
+
+def _refuse_split(there: Mapping[str, Any], here: Mapping[str, Any], alone: str) -> None:
+    drawn = [name.rpartition(" seed ")[0] for name in (there["name"], here["name"])]
+    is_drawn = drawn[0] == drawn[1] != ""
+    raise UsageError(
+        f"the model was trained on another split of these triples ({there['name']}, here {here['name']}): "
+        "those that are tested may be among its training triples\nGive "
+        + (f"{alone}--data.split_index {there['index']}" if is_drawn else "the files that it was trained on")
+    )
 
 
 def _mean_figures(of_graphs: dict[str, dict[str, Tensor] | None]) -> dict[str, Tensor]:

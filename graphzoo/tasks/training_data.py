@@ -72,19 +72,21 @@ class ChecksData(LightningModule):
     def check_split(self, trained: Mapping[str, Any], datamodule: Any) -> None:
         """Refuse a split that differs from that of `trained`, the `data` of a description."""
 
-    def warn_of_drawn(self, datamodule: Any) -> None:
+    def warn_of_drawn(self, datamodule: Any, title: str = "") -> None:
         """Warn that a split drawn from other data than those of the training may test on training samples.
 
-        A draw depends on all of the data: one more line gives another split.
+        A draw depends on all of the data: one more line gives another split. `title` tells apart the graphs
+        of a mixture.
         """
         here = datamodule.describe_split()
         is_drawn = here["name"].startswith("random") and not getattr(datamodule, "is_named", True)
         if is_drawn and here["fingerprint"] not in self._told_of_draw:
             self._told_of_draw.add(here["fingerprint"])
             log.warning(
-                "these are not the data that the model was trained on. If the two overlap, the split drawn "
+                "%sthese are not the data that the model was trained on. If the two overlap, the split drawn "
                 "here may test on the model's training samples. Give a file for each of training, validation "
-                "and test"
+                "and test",
+                f"{title}: " if title else "",
             )
 
     # When it is compared

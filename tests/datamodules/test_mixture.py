@@ -1,6 +1,7 @@
 """Batches of MixtureDataModule, and scores as means over its graphs."""
 
 import dataclasses
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -255,6 +256,77 @@ def test_an_encoder_with_fixed_relations_is_refused(folders, tmp_path):
 def test_unknown_names_are_refused_with_a_suggestion():
     with pytest.raises(UsageError, match="umls"):
         MixtureDataModule(names="umls,ulms")
+
+
+def test_a_missing_folder_is_no_unknown_data_set_only(tmp_path):
+    with pytest.raises(
+        UsageError, match="my/facts: there is no such folder here(.|\n)*where the run was started"
+    ):
+        MixtureDataModule(names="umls,my/facts")
+
+
+def fitted(folder, data):
+    """The checkpoint of a model that was trained on these data."""
+    fit = trainer(folder, max_steps=1, limit_val_batches=0)
+    fit.fit(task(), data)
+    fit.save_checkpoint(folder / "a.ckpt")
+    return folder / "a.ckpt"
+
+
+def test_other_data_of_a_mixture_are_noticed(folders, tmp_path, caplog):
+    """As for one graph: a split that is drawn from other facts may test on facts of the training."""
+    for name in ("one", "two"):
+        shutil.copytree(folders[1], tmp_path / name)
+        for split in ("valid", "test"):
+            (tmp_path / name / f"{split}.txt").unlink()
+    two = tmp_path / "two" / "train.txt"
+    two.write_text(two.read_text().replace("large", "two"))
+
+    def mixture():
+        return MixtureDataModule(names=[str(tmp_path / "one"), str(tmp_path / "two")], neighbourhood=8)
+
+    path = fitted(tmp_path, mixture())
+    trainer(tmp_path).test(task(), mixture(), ckpt_path=path, verbose=False)
+    assert "these are not the data" not in caplog.text
+    with pytest.raises(UsageError, match="another split of these triples"):
+        alone = KGDataModule(path=str(tmp_path / "one"), neighbourhood=8, split_index=1)
+        trainer(tmp_path).test(task(), alone, ckpt_path=path, verbose=False)
+    two.write_text(two.read_text() + "two1\tis1oflarge\tnew\n")
+    trainer(tmp_path).test(task(), mixture(), ckpt_path=path, verbose=False)
+    assert "two: these are not the data that the model was trained on" in caplog.text
+    assert "one: these are not" not in caplog.text
+
+
+def test_a_mixture_refuses_another_split_of_a_graph_that_was_trained_on(folders, tmp_path):
+    own = str(shutil.copytree(folders[1], tmp_path / "own"))
+    for split in ("valid", "test"):
+        Path(own, f"{split}.txt").unlink()
+    path = fitted(tmp_path, KGDataModule(path=own, neighbourhood=8, split_index=1))
+    with pytest.raises(UsageError, match=f"Give --data kg --data.path {own} --data.split_index 1"):
+        mixture = MixtureDataModule(names=[own, folders[0]], neighbourhood=8)
+        trainer(tmp_path).test(task(), mixture, ckpt_path=path, verbose=False)
+
+
+def test_a_folder_is_not_taken_for_the_data_set_of_its_name(folders, tmp_path, monkeypatch):
+    """Which of the two a name means depends on the current folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folders[0], "umls")
+    names = f"{folders[1]},umls"
+
+    def test(names):
+        data = MixtureDataModule(names=names, neighbourhood=8)
+        return trainer(tmp_path).test(task(), data, ckpt_path="a.ckpt", verbose=False)[0]
+
+    fitted(tmp_path, MixtureDataModule(names=names, neighbourhood=8))
+    Path("umls").rename("moved")
+    with pytest.raises(UsageError, match="trained on the folder umls, which does not exist here"):
+        test(names)
+    assert "test/mrr_moved" in test(f"{folders[1]},moved")
+    fitted(tmp_path, MixtureDataModule(names=names, neighbourhood=8))
+    Path("moved").rename("umls")
+    with pytest.raises(UsageError, match="trained on the data set umls, but .*\n.*give .* with ./umls"):
+        test(names)
+    assert "test/mrr_umls" in test(f"{folders[1]},./umls")
 
 
 @pytest.mark.parametrize("names", ["umls", "umls,UMLS", "umls, umls", "umls,", "", []])

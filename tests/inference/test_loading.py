@@ -68,6 +68,10 @@ def test_a_second_file_that_is_no_split_by_its_name_gives_a_warning(tmp_path, re
     with pytest.warns(GraphzooDataWarning, match=r"new\.tsv is read as the valid split \(1 triple\)"):
         graph = load_graph([facts, new], None)
     assert len(graph.train) == 2 and len(graph.valid) == 1
+    for other in ("arrivals.tsv", "evaluation.tsv", "devices.tsv"):  # "val" and "dev" are no words of these
+        path = shutil.copy(new, shared / other)
+        with pytest.warns(GraphzooDataWarning, match=f"{other} is read as the valid split"):
+            load_graph([facts, path], None)
 
 
 def test_the_last_checkpoint_is_loaded_without_a_best_one(copied_run):
@@ -85,6 +89,13 @@ def test_a_lone_checkpoint_asks_for_data(umls, umls_run, tmp_path):
     path = shutil.copy(umls_run.path / "checkpoints" / "best.ckpt", tmp_path / "model.ckpt")
     with pytest.raises(UsageError, match=r"comes without a graph to answer on\nGive --data.path"):
         graphzoo.load(path)
+    run = tmp_path / "mixture"  # a run on several graphs keeps none of them
+    (run / "checkpoints").mkdir(parents=True)
+    shutil.copy(path, run / "checkpoints" / "best.ckpt")
+    for given, end in ((path, "in Python data=), or the run"), (run, "in Python data=)")):
+        with pytest.raises(UsageError) as refused:
+            graphzoo.load(given)
+        assert str(refused.value).endswith(end)
     expected = umls.predict(head="virus", relation="causes")
     for data in ("umls", umls.graph):
         found = graphzoo.load(path, data=data).predict(head="virus", relation="causes")

@@ -442,8 +442,17 @@ def test_a_graph_with_some_of_the_relations_is_tested_as_second_of_a_pair(tmp_pa
     arguments = {"ckpt_path": tmp_path / "a.ckpt", "verbose": False}
     facts = [("x", "parent", "y")]
     alone = KGDataModule(triples=facts, valid=[], test=[("x", "parent", "x")], name="few")
-    with pytest.raises(UsageError, match=r'--data.path "\[TRAINED_ON,few\]"'):
-        make_trainer(tmp_path).test(make_task(), alone, **arguments)
+    (tmp_path / "alone").mkdir()
+    file = tmp_path / "alone" / "train.txt"
+    file.write_text("".join(f"x{i}\tparent\tx{i + step}\n" for i in range(30) for step in (1, 2)))
+    for data, second in (
+        (alone, "FOLDER"),
+        (KGDataModule(path=str(file)), "FOLDER"),
+        (KGDataModule(path=str(file.parent)), file.parent),
+    ):
+        with pytest.raises(UsageError) as refused:
+            make_trainer(tmp_path).test(make_task(), data, **arguments)
+        assert f'--data.path "[TRAINED_ON,{second}]"; the second needs' in str(refused.value)
     pair = KGDataModule(path=[str(both), str(few)])
     assert "test/mrr" in make_trainer(tmp_path).test(make_task(), pair, **arguments)[0]
     with pytest.raises(UsageError, match="Give the files that it was trained on"):

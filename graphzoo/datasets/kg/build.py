@@ -129,8 +129,9 @@ def label_files(folder: Path) -> dict[str, Path]:
 
 
 def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> tuple[KnowledgeGraph, list[str]]:
-    """The graph with the texts of `label_files`, lines `name<TAB>text`, and notices about skipped lines."""
+    """The graph with the texts of `label_files`, lines `name<TAB>text`, and notices about unused lines."""
     labels: dict[str, dict[str, str]] = {"entity": {}, "relation": {}}
+    names = {"entity": graph.entities, "relation": graph.relations}
     notices = []
     for kind, path in files.items():
         of_kind, wrong, again = labels[kind], list[int](), list[int]()
@@ -147,6 +148,12 @@ def with_labels(graph: KnowledgeGraph, files: Mapping[str, Path]) -> tuple[Knowl
         ):
             if numbers:
                 notices.append(f"{path}: {counted(len(numbers), 'line')} {what} (first: line {numbers[0]})")
+        # A file may serve larger graphs, too, so a few names are enough.
+        if of_kind and of_kind.keys().isdisjoint(names[kind]):
+            notices.append(
+                f"{path}: none of its names is a known {kind} (first: {next(iter(of_kind))!r}, the graph has "
+                f"{names[kind][0]!r}); the name must come before the text"
+            )
     labelled = replace(graph, entity_labels=labels["entity"], relation_labels=labels["relation"])
     return labelled, notices
 

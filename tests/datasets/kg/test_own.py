@@ -242,6 +242,20 @@ def test_files_of_labels(write, tmp_path):
     assert from_files(tmp_path)[0].entity_labels == {"a": "first letter"}
 
 
+def test_a_file_of_labels_that_fits_no_name_gives_a_warning(write, tmp_path):
+    """The columns may be the other way round, or the names be those of other data."""
+    write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
+    path = write("entity2text.txt", [("first letter", "a"), ("second letter", "b")])
+    other = write("relation2text.txt", [("X1", "near"), ("r", "far")])
+    with pytest.warns(GraphzooDataWarning) as told:
+        from_files(tmp_path)
+    (notice,) = [str(warning.message) for warning in told if "none of its names" in str(warning.message)]
+    assert notice.startswith(f"{path}: none of its names is a known entity (first: 'first letter', ")
+    other.write_text("X1\tnear\n")
+    with pytest.warns(GraphzooDataWarning, match="relation2text.txt: none of its names is a known relation"):
+        from_files(tmp_path)
+
+
 def test_skipped_lines_of_labels_give_a_warning(write, tmp_path):
     write("train.txt", TRAIN), write("valid.txt", VALID), write("test.txt", TEST)
     path = write("entity2text.txt", b"a,first letter\n\nb\tsecond \nb\tother\nb\tsecond \r\n")
