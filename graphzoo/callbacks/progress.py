@@ -168,7 +168,7 @@ class EpochLines(Callback):
         if total < math.inf:
             left = (self._shown_at - self._began) / self._done * (total - self._done)
             shown += f"/{total:,}  about {duration(left)} to go"
-        console().print(shown, highlight=False)
+        console().print(shown, highlight=False, soft_wrap=True)
 
     def _is_due(self) -> bool:
         return self._clock() - self._shown_at >= self._seconds
@@ -191,7 +191,7 @@ class EpochLines(Callback):
             shown.append(f"{rate} {_unit(pl_module)}/s")
         if left := _time_left(trainer):
             shown.append(f"{left} to go")
-        console().print("  ".join(shown), highlight=False)
+        console().print("  ".join(shown), highlight=False, soft_wrap=True)
 
 
 def _unit(pl_module: LightningModule) -> str:

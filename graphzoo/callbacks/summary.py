@@ -79,8 +79,10 @@ def time_left(clock: RunClock) -> str:
     """The time until the end of training, and that of a long test, in words; empty if short or unknown."""
     if not _WORTH_TELLING <= max(clock.left, clock.tested) < math.inf:
         return ""
-    test = f" of training and {duration(clock.tested)} of test" if clock.tested >= _WORTH_TELLING else ""
-    return f"about {duration(clock.left)}{test}"
+    if clock.tested < _WORTH_TELLING:
+        return f"about {duration(clock.left)}"
+    training = f"{duration(clock.left)} of training and " if clock.left >= 1 else ""
+    return f"about {training}{duration(clock.tested)} of test"
 
 
 def _amount(number: int, what: str) -> str:

@@ -119,6 +119,8 @@ def test_the_bar_shows_the_time_left_of_the_run():
     assert progress._time_left(trainer) == "about 2.0 h"
     clock.left, clock.tested = 30.0, 36_000.0
     assert progress._time_left(trainer) == "about 30 s of training and 10.0 h of test"
+    clock.left = 0.0
+    assert progress._time_left(trainer) == "about 10.0 h of test"
     assert "{remaining}" not in NotebookBar.BAR_FORMAT
 
 
