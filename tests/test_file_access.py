@@ -140,6 +140,7 @@ ALLOWED = {
     "rich tables and lines of names that `shown.cell` or `shown.visible` has spelt out": """
         callbacks/progress.py::EpochLines._show print
         callbacks/progress.py::EpochLines._count print
+        system/progress.py::_Lines.advance print
         training/dry_run.py::DryRun.on_train_end print
         cli/results.py::_print print
         runs/tables.py::print_table print

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
+from graphzoo.system.shown import visible
 from graphzoo.system.units import duration
 
 DELAY = 2.0
@@ -110,7 +111,7 @@ class _Lines:
         else:
             far = f"{self._done:,.0f} after {duration(passed)}"
         with suppress(OSError, ValueError):  # a log that cannot be written does not end the work
-            print(f"{self._what}: {far}", file=sys.stderr, flush=True)
+            print(visible(f"{self._what}: {far}"), file=sys.stderr, flush=True)
 
 
 class _LateBar:
