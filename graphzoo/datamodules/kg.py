@@ -438,6 +438,10 @@ class KGDataModule(GraphDataModule):
         """Whether a test also asks under the other protocol; None was asked for: if it costs little."""
         return self._other_cost <= _MOST_COST if self._asks_both is None else self._asks_both
 
+    @test_both.setter
+    def test_both(self, asks: bool | None) -> None:
+        self._asks_both = asks
+
     @property
     def test_cost(self) -> float:
         """Cost of a test query as a multiple of that under the own protocol alone; see `test_both`."""

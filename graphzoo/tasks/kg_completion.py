@@ -240,7 +240,7 @@ class KGCompletion(QueryScoring):
             "%.0f %% of the training queries of this epoch were left out: their answers lie outside their "
             "neighbourhoods of %s entities\nGive a larger --data.neighbourhood, such as %d; "
             "--data.max_valid_triples 250 keeps validation short",
-            100 * (1 - kept / asked), f"{near:,}", 4 * near,
+            100 * (1 - kept / asked), f"{near:,}", min(4 * near, self._datamodule().graph("train").num_nodes),
         )  # fmt: skip
 
     def part_loss(self, batch: TripleBatch) -> Tensor:
@@ -537,9 +537,11 @@ class KGCompletion(QueryScoring):
         near = datamodule.neighbourhoods
         data = _described(datamodule) | {"neighbourhoods": near.to_dict() if near is not None else None}
         if hasattr(datamodule, "parts"):
-            given = zip(datamodule.given, datamodule.parts, strict=True)
+            # Only a plain word may be both a folder and a data set; a shared model need not tell paths.
+            given = [part if part == Path(part).name else "" for part in datamodule.given]
             data["parts"] = [
-                {"given": name, "is_named": part.is_named, **_described(part)} for name, part in given
+                {"given": name, "is_named": part.is_named, **_described(part)}
+                for name, part in zip(given, datamodule.parts, strict=True)
             ]
         return {"relations": list(datamodule.relations), "data": data}
 
@@ -604,11 +606,14 @@ def _check_places(trained: list[Mapping[str, Any]], datamodule: Any) -> None:
 
 def _refuse_split(there: Mapping[str, Any], here: Mapping[str, Any], alone: str) -> None:
     drawn = [name.rpartition(" seed ")[0] for name in (there["name"], here["name"])]
-    is_drawn = drawn[0] == drawn[1] != ""
+    remedy = "the files that it was trained on"
+    if drawn[0] == drawn[1] != "":
+        remedy = f"{alone}--data.split_index {there['index']}"
+        if there["name"] == here["name"]:  # drawn by the rules of another version
+            remedy = "the split that the run has kept: --data.path RUN/graph/knowledge_graph.npz"
     raise UsageError(
         f"the model was trained on another split of these triples ({there['name']}, here {here['name']}): "
-        "those that are tested may be among its training triples\nGive "
-        + (f"{alone}--data.split_index {there['index']}" if is_drawn else "the files that it was trained on")
+        f"those that are tested may be among its training triples\nGive {remedy}"
     )
 
 

@@ -107,7 +107,8 @@ class Plan:
             return "shorter", "--no-test ends the run with the training; graphzoo test RUN tests it later"
         if text := self.for_cpu(training, device):
             return "for a CPU", text
-        is_cut = self.resume or any(x.startswith(("--trainer.max_", "--trainer.limit_")) for x in self.typed)
+        lengths = ("--trainer.max_", "--trainer.limit_", "--config", "--trainer=")  # files may set them, too
+        is_cut = self.resume or "--trainer" in self.typed or any(x.startswith(lengths) for x in self.typed)
         if device != "cpu" or training < _LONG or is_cut:
             return None
         return "shorter", "--trainer.max_time 00:02:00:00 ends the training after two hours"

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _LEAKS = ": the weights may have been trained on parts of this validation or test split"
 
 # Arguments of the data module that do not change what is trained.
-_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path"}
+_HARMLESS = {"root", "download", "num_workers", "eval_batch_size", "micro_batch_size", "path", "test_both"}
 # Settings whose old values are part of the restored state (the schedule, the weights or the best score). New
 # values would be ignored, or would not fit.
 _FROZEN = {"lr_milestones", "lr_gamma", "decoder", "validate_on"}

@@ -504,3 +504,20 @@ def test_ranks_of_an_interrupted_evaluation_are_discarded(tmp_path, family):
     trainer.fit(task, datamodule=data)
     seen = trainer.callback_metrics["val/mrr"]
     assert trainer.validate(task, datamodule=data, verbose=False)[0]["val/mrr"] == seen
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "remedy"),
+    [
+        ("given", "given", "Give the files that it was trained on"),
+        ("random test seed 0", "random test seed 1", "Give --data.split_index 0"),
+        (
+            "random test seed 0",
+            "random test seed 0",
+            "Give the split that the run has kept: --data.path RUN/graph",
+        ),
+    ],
+)
+def test_the_remedy_for_another_split_suits_the_way_it_was_made(there, here, remedy):
+    with pytest.raises(UsageError, match=remedy):
+        module._refuse_split({"name": there, "index": 0}, {"name": here, "index": 1}, "")

@@ -374,6 +374,8 @@ def test_the_whole_graph_is_tested_too_if_it_costs_little(
     given = KGDataModule(path=family, neighbourhood=6, test_both=True)
     given.setup()
     assert given.test_both and given.test_cost > 1 and not given.cost_left_out
+    given.test_both = False
+    assert given.test_cost == 1
     assert KGDataModule(path=family, neighbourhood=6).test_both, "kept rows have both"
 
 
