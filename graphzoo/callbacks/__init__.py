@@ -9,6 +9,7 @@ from graphzoo.lazy import attach
 if TYPE_CHECKING:
     from graphzoo.callbacks.averaging import WarmupEMAWeightAveraging as WarmupEMAWeightAveraging
     from graphzoo.callbacks.best_checkpoint import BestCheckpoint as BestCheckpoint
+    from graphzoo.callbacks.budget import LinkBudget as LinkBudget
     from graphzoo.callbacks.budget import QueryBudget as QueryBudget
     from graphzoo.callbacks.diagnostics import Diagnostics as Diagnostics
     from graphzoo.callbacks.evaluation_files import EvaluationFiles as EvaluationFiles

@@ -7,8 +7,9 @@ import sys
 from typing import Any, cast
 
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, Timer
+from lightning.pytorch.callbacks import Callback, EarlyStopping, Timer
 
+from graphzoo.datasets import LinkGraph
 from graphzoo.errors import UsageError, check_whole
 
 _MIN_ROUNDS, _MAX_ROUNDS = 10, 20
@@ -69,3 +70,34 @@ class QueryBudget(EarlyStopping):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score and the validations since then; the patience is that of this run."""
         super().load_state_dict({**state_dict, "patience": self.patience})
+
+
+class LinkBudget(Callback):
+    """Limits an epoch of link prediction to about `links` training links, drawn anew each time.
+
+    `--trainer.limit_train_batches` of the user is kept.
+
+    Args:
+        links: Training links of an epoch.
+
+    Raises:
+        UsageError: for numbers below 1, and in a training of anything but links.
+    """
+
+    def __init__(self, links: int = 51_200) -> None:
+        check_whole(at_least=1, links=links)
+        self.links = links
+        self._limit: int | None = None  # batches of an epoch, in an earlier fit
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Set the length of an epoch before training."""
+        if stage != "fit":
+            return
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        if not isinstance(getattr(datamodule, "graph", None), LinkGraph):
+            raise UsageError("LinkBudget is for links: LinkPrediction with a LinkDataModule")
+        if self._limit is not None and trainer.limit_train_batches == self._limit:
+            trainer.limit_train_batches, self._limit = 1.0, None
+        limit = trainer.limit_train_batches
+        if isinstance(limit, float) and limit == 1.0 and self.links < len(datamodule.graph.train):
+            self._limit = trainer.limit_train_batches = math.ceil(self.links / datamodule.batch_size)

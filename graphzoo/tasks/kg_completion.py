@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -574,7 +575,8 @@ class KGCompletion(QueryScoring):
                 continue
             for there in splits:
                 if here.get("triples") is not None and here["triples"] == there.get("triples"):
-                    _refuse_split(there, here, f"--data kg --data.path {part.path} " if is_mixture else "")
+                    alone = f"--data kg --data.path {shlex.quote(str(part.path))} " if is_mixture else ""
+                    _refuse_split(there, here, alone)
             self.warn_of_drawn(part, part.title if is_mixture else "")
 
 

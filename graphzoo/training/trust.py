@@ -33,8 +33,7 @@ _AVERAGING = {
 }
 _CALLBACKS = {
     *_AVERAGING,
-    "graphzoo.callbacks.QueryBudget",
-    "graphzoo.callbacks.budget.QueryBudget",
+    *(f"graphzoo.callbacks.{module}{name}Budget" for module in ("", "budget.") for name in ("Query", "Link")),
     *(f"lightning.pytorch.callbacks.{name}" for name in ("EarlyStopping", "LearningRateMonitor")),
 }
 # Loggers write into the run directory, or to a service that the user has set up. Only names may be set.

@@ -4,9 +4,10 @@ from functools import partial
 
 import lightning as L
 import pytest
+from helpers.link_graphs import make_link_graph
 from lightning.pytorch.callbacks import Timer
 
-from graphzoo.callbacks import QueryBudget
+from graphzoo.callbacks import LinkBudget, QueryBudget
 from graphzoo.datamodules import KGDataModule, LinkDataModule
 from graphzoo.encoders import KnowFormer
 from graphzoo.errors import UsageError
@@ -144,3 +145,28 @@ def test_links_have_no_budget_of_queries(tmp_path):
         UsageError, match="QueryBudget is for knowledge graphs: KGCompletion with a KGDataModule"
     ):
         QueryBudget(64).setup(trainer, LinkPrediction(partial(KnowFormer, **SMALL)), "fit")
+
+
+@pytest.mark.parametrize(
+    ("links", "batch_size", "given", "limit"),
+    [(40, 8, 1.0, 5), (41, 8, 1.0, 6), (10**6, 8, 1.0, 1.0), (40, 8, 3, 3), (40, 8, 0.5, 0.5)],
+)
+def test_an_epoch_has_as_many_links_with_any_batches(tmp_path, links, batch_size, given, limit):
+    make_link_graph().save(tmp_path / "links.npz")
+    data = LinkDataModule("links", path=str(tmp_path / "links.npz"), batch_size=batch_size)
+    data.setup()
+    trainer = L.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, limit_train_batches=given,
+        default_root_dir=tmp_path, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.datamodule = data
+    callback = LinkBudget(links)
+    for _ in range(2):  # a second fit
+        callback.setup(trainer, None, "fit")
+        assert trainer.limit_train_batches == limit
+    data.batch_size = 4
+    callback.setup(trainer, None, "fit")
+    assert trainer.limit_train_batches == (10 if limit == 5 else 11 if limit == 6 else limit)
+    trainer.datamodule = KGDataModule()
+    with pytest.raises(UsageError, match="LinkBudget is for links"):
+        callback.setup(trainer, None, "fit")

@@ -103,7 +103,7 @@ def split_triples(
         split_seed: Seed of the draw.
 
     Returns:
-        The graph. Warnings are those of `from_triples`, and one about inverse relations.
+        The graph. Warnings are those of `from_triples`, and those about repeated relations.
 
     Raises:
         DataError: if a row is malformed, or there are too few triples to draw a split.
