@@ -311,17 +311,21 @@ def _networkx(graph: Any, encoder: str) -> GivenData:
 def _refuse_relations(graph: Any, encoder: str) -> None:
     """Refuse a networkx graph with relations for a model that would learn them; others are told of keys."""
     keys = {key for *_, key in graph.edges(keys=True)} if graph.is_multigraph() else set()
-    kinds = {key for key in keys if not isinstance(key, int)}
-    names = {name for *_, each in graph.edges(data=True) for name in each}
-    attribute = next((name for name in _RELATIONS if name in names), None)
-    if encoder == "query" and (kinds or attribute):
-        many = f"keys, such as {min(map(repr, kinds))}," if kinds else f"an attribute {attribute!r}"
-        give = "u, key, v) for u, v, key in graph.edges(keys=True)]"
-        if not kinds:
-            give = f'u, each["{attribute}"], v) for u, v, each in graph.edges(data=True)]'
+    kinds = {key for key in keys if isinstance(key, str)}
+    edges = [each for _, _, each in graph.edges(data=True)]
+    attribute = next((name for name in _RELATIONS if edges and all(name in each for each in edges)), None)
+    if encoder == "query" and kinds:
+        simple = "DiGraph" if graph.is_directed() else "Graph"
         raise UsageError(
-            f"edges of the networkx graph have {many} which a graph of links does not keep\n"
-            f"If these are relations, give triples: [({give}; else give networkx.Graph(graph.edges())"
+            f"edges of the networkx graph have keys, such as {min(kinds)!r}, which links do not keep\n"
+            "If these are relations, give triples: [(u, key, v) for u, v, key in graph.edges(keys=True)]; "
+            f"else give networkx.{simple}(graph)"
+        )
+    if encoder == "query" and attribute:
+        raise UsageError(
+            f"edges of the networkx graph have an attribute {attribute!r}, which links do not keep\n"
+            f'Give triples: [(u, each["{attribute}"], v) for u, v, each in graph.edges(data=True)]; to learn '
+            f"links alone, remove the attribute first"
         )
     if kinds:
         warn("networkx graph: keys of edges are not used")

@@ -107,8 +107,11 @@ def _not_read(paths: Sequence[str | PathLike[str]], graph: KnowledgeGraph) -> li
         f"{path} is read as the {split} split ({counted(len(graph.split(split)), 'triple')}): it counts as "
         f"known, but answers do not draw on it; to use its triples as facts, add them to {paths[0]}"
         for split, path in rest
-        if not {split, *OTHER_NAMES.get(split, ())}.intersection(
-            word for part in path.parts if part not in shared for word in re.split(r"[\W_\d]+", part.lower())
+        if not any(
+            word.startswith(split) or word in OTHER_NAMES.get(split, ())
+            for part in path.parts
+            if part not in shared
+            for word in re.split(r"[\W_\d]+", part.lower())
         )
     ]
 

@@ -95,10 +95,10 @@ def top_answers(
 
 
 def best_columns(scores: Tensor, k: int) -> Tensor:
-    """Columns of the k highest scores of each row of [B, N], [B, k]; of equal scores, the first columns.
+    """Columns of the k highest scores of each row of [B, N], [B, k]; of equal ones, the first columns.
 
     The result is that of a stable sort of whole rows, which takes much longer; topk does not define the order
-    of equal scores.
+    of equal scores. There must be no NaN.
     """
     k = min(k, scores.shape[1])
     if not scores.numel() or not k:

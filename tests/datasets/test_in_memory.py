@@ -607,9 +607,11 @@ def test_several_graphs_and_kinds_are_refused():
     graph.add_edges_from([(f"a{i}", f"a{i + 1}", {"relation": "r"}) for i in range(40)])
     with pytest.warns(GraphzooDataWarning, match="attributes of edges are not used: relation"):
         given_data(graph, "pair")
-    with pytest.raises(UsageError, match=r"an attribute 'relation' .*\n.*u, each\[\"relation\"\], v\)"):
+    with pytest.raises(UsageError, match=r"an attribute 'relation', .*\n.*u, each\[\"relation\"\], v\)"):
         given_data(graph, "query")
-    given_data(networkx.Graph(graph.edges()), "query")
+    graph.add_edge("a0", "a9")
+    with pytest.warns(GraphzooDataWarning, match="attributes of edges are not used: relation"):
+        given_data(graph, "query")  # not all edges have it
 
 
 @pytest.mark.fault(
@@ -627,10 +629,14 @@ def test_relations_as_keys_of_networkx_edges_are_not_lost():
     )
     with pytest.warns(GraphzooDataWarning, match="keys of edges are not used"):
         given_data(graph, "pair")
+    assert "else give networkx.DiGraph(graph)" in str(refused.value)
     counted = networkx.MultiDiGraph([(f"a{i}", f"a{i + 1}") for i in range(40)])  # keys are 0
+    for key in (np.int64(1), ("a0", "a1", 2)):
+        counted.add_edge("a0", "a1", key=key)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        given_data(counted, "query")
+        for other in (counted, networkx.DiGraph(graph)):
+            given_data(other, "query")
 
 
 def test_few_links_are_enough_for_prediction():

@@ -41,8 +41,9 @@ _PACKED = (
     (0, b"BZh", "bzip2"),
     (0, b"\xfd7zXZ\x00", "xz"),
     (0, b"\x28\xb5\x2f\xfd", "zstd"),
-    (0, b"\x1f\x8b", "gzip, but its name does not end in .gz"),
-    (257, b"ustar", "tar"),
+    (0, b"\x1f\x8b", "gzip twice, or its name does not end in .gz"),
+    (257, b"ustar\x00", "tar"),
+    (257, b"ustar ", "tar"),
 )
 
 

@@ -153,7 +153,7 @@ def _load_own(
         labelled, more = with_labels(graph, labels)
         return labelled, [*first, *duplicates, *notices, *more]
 
-    paths = sorted((split, str(path.resolve())) for split, path in files.items())
+    paths = sorted((split, str(path.parent.resolve() / path.name)) for split, path in files.items())
     # A file with texts of entities and one with texts of relations may have the same bytes.
     key = f"7\n{name}\n{drawn} {split_seed}\n{relations}\n{paths}\n{[*labels]}"
     graph = remember([*files.values(), *labels.values()], key, KnowledgeGraph, parse, stacklevel=3)

@@ -10,7 +10,7 @@ from graphzoo.datasets.kg.graph import KnowledgeGraph
 
 _SHARE = 0.8  # least share of facts, of both relations, that are repeated
 _LEAST = 10  # least number of such facts
-_MOST = 32  # facts of a pair of entities; a pair with more is left out, or the cost would be quadratic
+_MOST = 32  # facts that are looked at per fact, or the cost of a pair of entities would be quadratic
 _Ids = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -72,12 +72,11 @@ def _more(found: np.ndarray[Any, np.dtype[np.bool_]], what: str) -> str:
 
 
 def _matches(wanted: _Ids, keys: _Ids) -> tuple[_Ids, _Ids]:
-    """Pairs of rows i and j with wanted[i] = keys[j], as two lists; i without more than `_MOST` such j."""
+    """Pairs of rows i and j with wanted[i] = keys[j], as two lists; at most `_MOST` for each i."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     begin = np.searchsorted(keys, wanted)
-    count = np.searchsorted(keys, wanted, side="right") - begin
-    count[count > _MOST] = 0
+    count = np.minimum(np.searchsorted(keys, wanted, side="right") - begin, _MOST)
     row = np.repeat(np.arange(count.size), count)
     place = np.arange(row.size) - np.repeat(np.cumsum(count) - count, count)
     return row, order[begin[row] + place]

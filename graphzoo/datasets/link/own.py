@@ -84,7 +84,7 @@ def link_graph_from_files(
     def parse() -> tuple[LinkGraph, list[str]]:
         return _parse(files, name, split_index, directed)
 
-    listed = [(part, str(file.resolve())) for part, file in files.items()]
+    listed = [(part, str(file.parent.resolve() / file.name)) for part, file in files.items()]
     purpose = f"own links 11\n{name}\n{split_index} {directed}\n{listed}"
     graph = remember(list(files.values()), purpose, LinkGraph, parse)
     folder = next(iter(paths_of(path, _FORMS)))

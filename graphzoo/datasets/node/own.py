@@ -75,7 +75,7 @@ def node_graph_from_files(
     def parse() -> tuple[NodeGraph, list[str]]:
         return _parse(files, name, directed=directed, require_labels=require_labels, class_names=names)
 
-    listed = [str(file.resolve()) for file in files]
+    listed = [str(file.parent.resolve() / file.name) for file in files]
     purpose = f"own nodes 10\n{name}\n{directed} {require_labels}\n{names}\n{listed}"
     return remember(files, purpose, NodeGraph, parse)
 

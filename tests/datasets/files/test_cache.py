@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.warm_python import python
 
-from graphzoo.datasets import GraphzooDataWarning, from_files
+from graphzoo.datasets import DataError, GraphzooDataWarning, from_files
 from graphzoo.datasets.files import cache as store
 from graphzoo.datasets.kg import own as own_module
 
@@ -143,3 +143,14 @@ def test_sparse_files_are_not_read_for_the_key(folder, monkeypatch):
         file.truncate(20 << 30)
     with pytest.raises((OSError, ValueError), match="are holes"):
         from_files(folder)
+
+
+def test_two_names_of_one_file_have_entries_of_their_own(tmp_path, own_cache, monkeypatch):
+    """The ending of a name decides how the file is read."""
+    monkeypatch.setattr(store, "_MIN_BYTES", 0)
+    (tmp_path / "blob").write_text("".join(f"a{i % 20},r,b{i % 7}\n" for i in range(140)))
+    for name in ("facts.csv", "facts.tsv"):
+        (tmp_path / name).symlink_to(tmp_path / "blob")
+    from_files(tmp_path / "facts.csv")
+    with pytest.raises(DataError, match="expected 3 columns"):
+        from_files(tmp_path / "facts.tsv")

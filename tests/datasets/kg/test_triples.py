@@ -452,7 +452,7 @@ def test_parquet_and_zip_files_are_refused(name, content):
         (bz2.compress(GOOD), "bzip2"),
         (lzma.compress(GOOD), "xz"),
         (b"\x28\xb5\x2f\xfd\x04\x00" + GOOD, "zstd"),
-        (gzip.compress(GOOD), "gzip, but its name does not end in .gz"),
+        (gzip.compress(GOOD), "gzip twice, or its name does not end in .gz"),
         (b"a.tsv" + bytes(252) + b"ustar\x00", "tar"),
     ],
 )
@@ -462,6 +462,7 @@ def test_packed_files_are_named(content, packer):
     ):
         parse_triples(content, "t.tsv", is_csv=False)
     parse_triples(b"BZhang\tknows\tb\n", "t.tsv", is_csv=False)
+    parse_triples(b"a" * 257 + b"ustaritz\tknows\tb\n", "t.tsv", is_csv=False)
 
 
 def test_columns_in_another_order_give_a_notice():
