@@ -455,6 +455,7 @@ def test_parquet_and_zip_files_are_refused(name, content):
         (gzip.compress(GOOD), "gzip twice, or its name does not end in .gz"),
         (b"a.tsv" + bytes(252) + b"ustar\x00", "tar"),
     ],
+    ids=["bzip2", "xz", "zstd", "gzip", "tar"],  # gzip's bytes hold the time
 )
 def test_packed_files_are_named(content, packer):
     with pytest.raises(
