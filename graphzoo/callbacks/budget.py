@@ -58,11 +58,7 @@ class QueryBudget(EarlyStopping):
             self._chosen = loop.max_epochs = min(
                 _MAX_ROUNDS, max(_MIN_ROUNDS, self.queries // max(1, per_epoch))
             )
-        if self._limit is not None and trainer.limit_train_batches == self._limit:
-            trainer.limit_train_batches, self._limit = 1.0, None
-        limit = trainer.limit_train_batches
-        if isinstance(limit, float) and limit == 1.0 and per_epoch < num_triples:  # 1 is one batch
-            self._limit = trainer.limit_train_batches = math.ceil(per_epoch / batch_size)
+        self._limit = _shorten_epoch(trainer, self._limit, per_epoch, num_triples, batch_size)
         epochs = loop.max_epochs
         if is_free and epochs and task.hparams.get("lr_milestones") is None:
             task.lr_milestones = [epochs // 2, 3 * epochs // 4]
@@ -96,8 +92,29 @@ class LinkBudget(Callback):
         datamodule: Any = getattr(trainer, "datamodule", None)
         if not isinstance(getattr(datamodule, "graph", None), LinkGraph):
             raise UsageError("LinkBudget is for links: LinkPrediction with a LinkDataModule")
-        if self._limit is not None and trainer.limit_train_batches == self._limit:
-            trainer.limit_train_batches, self._limit = 1.0, None
-        limit = trainer.limit_train_batches
-        if isinstance(limit, float) and limit == 1.0 and self.links < len(datamodule.graph.train):
-            self._limit = trainer.limit_train_batches = math.ceil(self.links / datamodule.batch_size)
+        size = len(datamodule.graph.train)
+        self._limit = _shorten_epoch(trainer, self._limit, self.links, size, datamodule.batch_size)
+
+
+def _shorten_epoch(
+    trainer: Trainer, earlier: int | None, samples: int, size: int, batch_size: int
+) -> int | None:
+    """Limit an epoch to `samples` of `size` samples, unless the user has set its length.
+
+    Args:
+        trainer: Its `limit_train_batches` is set.
+        earlier: The result for an earlier fit, which is not the user's choice.
+        samples: Training samples of an epoch.
+        size: All training samples.
+        batch_size: Samples of a batch.
+
+    Returns:
+        Batches of an epoch, if this has limited them.
+    """
+    if trainer.limit_train_batches == earlier:
+        trainer.limit_train_batches = 1.0
+    limit = trainer.limit_train_batches
+    if not isinstance(limit, float) or limit != 1.0 or samples >= size:  # 1 is one batch
+        return None
+    trainer.limit_train_batches = batches = math.ceil(samples / batch_size)
+    return batches

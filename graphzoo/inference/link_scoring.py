@@ -260,46 +260,34 @@ def best_partners(
     Yields:
         One entry per partner, by node and rank; one table without entries if there are no nodes.
     """
-    with progress("scoring pairs", nodes.numel() * candidates.numel()) as advance:
-        yield from _best_partners(place, nodes, candidates, k, known, batch_size, advance)
-
-
-def _best_partners(
-    place: LinkPlace,
-    nodes: Tensor,
-    candidates: Tensor,
-    k: int,
-    known: FilterKnown,
-    batch_size: int | None,
-    advance: Callable[[float], None],
-) -> Iterator[Columns]:
     limit = place.pairs_at_once
-    for group in torch.split(nodes, max(1, limit // candidates.numel())):
-        partner = torch.empty(group.numel(), 0, dtype=torch.int64)
-        score = torch.empty(partner.shape, dtype=torch.float32)
-        is_known = torch.empty(partner.shape, dtype=torch.bool)
-        for piece in torch.split(candidates, limit):
-            shape = (group.numel(), piece.numel())
-            pairs = torch.stack([group[:, None].expand(shape), piece.expand(shape)], dim=-1)
-            are_known = torch.zeros(shape, dtype=torch.bool) if known == "keep" else place.is_known(pairs)
-            shown = pairs[..., 0] != pairs[..., 1]
-            if known == "drop":
-                shown &= ~are_known
-            scores = torch.full(shape, -torch.inf, dtype=torch.float32)
-            scores[shown] = place.score(pairs[shown], batch_size, advance=advance)
-            # The best so far come first, and candidates ascend: equal ones stay in order.
-            score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)
-            is_known = torch.cat([is_known, are_known], 1)
-            order = best_columns(score, k)
-            score, partner, is_known = (table.gather(1, order) for table in (score, partner, is_known))
-        kept = score > -torch.inf
-        rank = torch.arange(1, score.shape[1] + 1).expand_as(score)
-        picked = {
-            "node": group[:, None].expand_as(score),
-            "partner": partner,
-            "rank": rank,
-            "score": score,
-            "probability": score.sigmoid(),
-            "known": is_known,
-        }
-        yield {name: value[kept].numpy() for name, value in picked.items()}
+    with progress("scoring pairs", nodes.numel() * candidates.numel()) as advance:
+        for group in torch.split(nodes, max(1, limit // candidates.numel())):
+            partner = torch.empty(group.numel(), 0, dtype=torch.int64)
+            score = torch.empty(partner.shape, dtype=torch.float32)
+            is_known = torch.empty(partner.shape, dtype=torch.bool)
+            for piece in torch.split(candidates, limit):
+                shape = (group.numel(), piece.numel())
+                pairs = torch.stack([group[:, None].expand(shape), piece.expand(shape)], dim=-1)
+                are_known = torch.zeros(shape, dtype=torch.bool) if known == "keep" else place.is_known(pairs)
+                shown = pairs[..., 0] != pairs[..., 1]
+                if known == "drop":
+                    shown &= ~are_known
+                scores = torch.full(shape, -torch.inf, dtype=torch.float32)
+                scores[shown] = place.score(pairs[shown], batch_size, advance=advance)
+                # The best so far come first, and candidates ascend: equal ones stay in order.
+                score, partner = torch.cat([score, scores], 1), torch.cat([partner, pairs[..., 1]], 1)
+                is_known = torch.cat([is_known, are_known], 1)
+                order = best_columns(score, k)
+                score, partner, is_known = (table.gather(1, order) for table in (score, partner, is_known))
+            kept = score > -torch.inf
+            rank = torch.arange(1, score.shape[1] + 1).expand_as(score)
+            picked = {
+                "node": group[:, None].expand_as(score),
+                "partner": partner,
+                "rank": rank,
+                "score": score,
+                "probability": score.sigmoid(),
+                "known": is_known,
+            }
+            yield {name: value[kept].numpy() for name, value in picked.items()}

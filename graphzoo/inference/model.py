@@ -27,9 +27,8 @@ from graphzoo.inference.trained import TrainedModel, table_parts
 from graphzoo.layers.noise import in_evaluation
 from graphzoo.tasks import KGCompletion
 
-_FACTS = (
-    50_000  # facts that are scored before their rows are written; equal queries among them are scored once
-)
+# Facts that are scored before their rows are written; equal queries among them are scored once.
+_FACTS = 50_000
 
 
 class KGModel(TrainedModel):
