@@ -16,6 +16,7 @@ from graphzoo.heuristics import (
     common_neighbors,
     diameter,
     katz,
+    katz_index,
     pagerank,
     personalized_pagerank,
     resource_allocation,
@@ -123,6 +124,24 @@ def test_katz_is_the_matrix_inverse(directed, beta):
     pairs = all_pairs(adjacency.shape[0])
     expected = katz_by_inverse(adjacency, beta)[*pairs.T]
     np.testing.assert_allclose(katz(adjacency, pairs, beta=beta), expected, rtol=1e-8, atol=1e-15)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_walks_are_summed_only_for_pairs_that_have_one(directed):
+    """Else the sum of a pair without a walk, such as the ends of a bridge, ends only when terms underflow."""
+    tree = nx.random_labeled_tree(20, seed=0)
+    graph = nx.DiGraph(tree.edges()) if directed else nx.compose(tree, nx.cycle_graph([0, 20, 21, 22]))
+    edges = np.array(graph.edges()).T
+    adjacency = adjacency_matrix(edges, 24, symmetric=not directed)
+    graph.add_nodes_from(range(24))
+    u, v = all_pairs(24).T
+    hidden = np.array([graph.has_edge(a, b) for a, b in zip(u, v, strict=True)])
+    joined = katz_index._are_joined(adjacency, u, v, hidden, 1 << 20)
+    for a, b, is_hidden, found in zip(u.tolist(), v.tolist(), hidden, joined, strict=True):
+        left = graph.copy()
+        if is_hidden:
+            left.remove_edges_from([(a, b), (b, a)])
+        assert found == nx.has_path(left, a, b)
 
 
 def test_katz_agrees_with_networkx():

@@ -38,6 +38,13 @@ def test_by_hand(scores, target, known, expected, query_batch):
     assert (optimistic.item(), pessimistic.item()) == (expected[0], expected[2])
 
 
+def test_counts_are_not_those_of_a_byte(query_batch):
+    scores = torch.zeros(1, 1000)
+    scores[0, :600] = 1.0
+    optimistic, pessimistic = rank_targets(scores, query_batch([(0, 0)], [(0, 999)], [(0, 999)]))
+    assert (optimistic.item(), pessimistic.item()) == (601, 1000)
+
+
 def test_realistic_is_the_default_and_float32():
     result = filtered_ranks(torch.zeros(2, 5), torch.tensor([0, 4]), torch.zeros(2, 5, dtype=torch.bool))
     assert result.dtype == torch.float32
