@@ -29,6 +29,10 @@ def test_options_that_one_side_lacks_have_their_default():
     data = {"class_path": "graphzoo.datamodules.KGDataModule", "init_args": {"batch_size": 8, "root": "a"}}
     found = differences({}, {"data": data}, {"data": {"init_args": {"batch_size": 8, "num_negatives": 4}}})
     assert found == {"--data.num_negatives": (4, None)}
+    data["init_args"]["test_both"] = None  # of a recipe; the training is the same
+    assert (
+        differences({}, {"data": data}, {"data": {"init_args": {"batch_size": 8, "test_both": True}}}) == {}
+    )
 
 
 def configured(optimizer=None, lr_scheduler=None, **trainer):
