@@ -118,13 +118,13 @@ def parse_triples(data: bytes, source: str, *, is_csv: bool = False) -> Columns:
     # With tabs between its terms, a line of N-Triples has three columns, and its full stop is in the tail.
     for row in range(min(2, len(columns))):  # the first may be a header
         if _is_n_triple(columns.head[row], columns.relation[row], columns.tail[row]):
-            raise DataError(f"{columns.where(row)}: the tail ends with ' .'{_NOT_READ}")
+            raise DataError(f"{columns.where(row)}: the tail ends with a full stop{_NOT_READ}")
     _check_names(columns)
     return columns
 
 
 def _is_n_triple(head: str, relation: str, tail: str) -> bool:
-    return head.startswith(("<", "_:")) and relation.startswith("<") and tail.endswith(" .")
+    return head.startswith(("<", "_:")) and relation.startswith("<") and tail.endswith((" .", ">.", '".'))
 
 
 def _by_name(names: list[str]) -> list[int]:

@@ -136,6 +136,7 @@ DAMAGE = {
     "tabs for commas": ("t.csv", GOOD, ["line 1", "name a tab-separated file .tsv"]),
     "n-triples": ("t.txt", b"<a> <r> <b> .\n", ["N-Triples", "head<TAB>relation<TAB>tail"]),
     "n-triples below a header": ("t.tsv", b"?s\t?p\t?o\n<a>\t<r>\t<b> .\n", ["line 2", "N-Triples", "<TAB>"]),
+    "n-triples without a blank": ("t.tsv", b"<a>\t<r>\t<b>.\n", ["line 1", "N-Triples"]),
     "n-triples with tabs": ("t.tsv", b"# dump\n<a>\t<r>\t<b> .\n", ["line 2", "N-Triples", "<TAB>"]),
     "json": ("t.txt", b'{"head": "a", "relation": "r", "tail": "b"}\n', ["JSON is not read", "<TAB>"]),
     "late comment": ("t.txt", GOOD + b"# more\n", ["line 2", "only at the top of a file"]),
